@@ -36,6 +36,7 @@ class MaxBy:
         by: Those of them that are compared.
         smallest: Those of *by* of which the smaller value counts.
         reads: Whether a new value depends on the old one.
+        removes: Whether keys are removed.
     """
 
     key: tuple[str, ...]
@@ -43,6 +44,7 @@ class MaxBy:
     by: tuple[str, ...]
     smallest: frozenset[str]
     reads: ClassVar[bool] = True
+    removes: ClassVar[bool] = False
 
     def changed(self, rows: pa.Table) -> pa.Table:
         """Return the largest row of each key: key columns, then value columns."""

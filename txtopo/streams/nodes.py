@@ -26,6 +26,7 @@ from txtopo.streams.event_time import (
 )
 from txtopo.streams.largest_rows import LargestRows, MaxBy
 from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
+from txtopo.streams.materialized import Materializing
 from txtopo.streams.operators import FusedOperators, Operator
 from txtopo.streams.sessions import SessionCommitter
 from txtopo.streams.tables import (
@@ -43,6 +44,9 @@ from txtopo.traits import Meaning
 from txtopo.tuples import DEFAULT_STREAM, Fields
 
 TOLD_CHARACTERS_MAX = 300
+
+Chooses = Upserting | MaxBy | Materializing
+"""How a table without aggregates chooses the row of each key."""
 
 Kept = TypeVar("Kept", PersistentAggregate, StoredRows | TableCommitter)
 
@@ -277,6 +281,13 @@ class BoltNode(ProgramNode):
         """Whether the bolt is a committer."""
         return isinstance(self.bolt, Committer)
 
+    def taken_back_in(self, stream: str) -> str:
+        """Return the table of the bolt, if the stream takes back rows that it has emitted."""
+        state = None if self.own else self.states.get(self.id)
+        if state is not None and self.bolt.traits.retractions == stream:
+            return repr(state.table)
+        return ProgramNode.taken_back_in(self, stream)
+
     @property
     def user_object(self) -> Any:
         """The user's bolt."""
@@ -330,7 +341,7 @@ class TableNode(ProgramNode):
     """
 
     state: State
-    chooses: Upserting | MaxBy | None
+    chooses: Chooses | None
     aggregate: PersistentAggregate | None
     rows: Fields
     columns: Fields
@@ -441,9 +452,13 @@ class TableNode(ProgramNode):
         A row must be taken back exactly as it counted. So between the two a changed program must
         not have other columns, other operators or another table there.
         """
-        if self.aggregate is not None and self.aggregate.retracted is not None and self.taken_back:
-            assert not isinstance(bolt, StoredRows), "it has no aggregate"
+        columns, chooses = "", self.chooses
+        if isinstance(chooses, Materializing):
+            columns = ", ".join((*chooses.key, *chooses.value))
+        elif self.aggregate is not None and self.aggregate.retracted is not None:
             columns = ", ".join(self.aggregate.aggregates)
+        if columns and self.taken_back:
+            assert not isinstance(bolt, StoredRows), "it takes no rows back"
             bolt.meaning = Meaning(
                 f"{columns} of the rows of {self.taken_back}",
                 "a row would be taken back in another way than it counted; declare it as before, "

@@ -48,9 +48,11 @@ from txtopo.streams.interval_join import (
 from txtopo.streams.largest_rows import MaxBy
 from txtopo.streams.late_rows import LATE
 from txtopo.streams.lookups import JoinLookup, Lookup, joined_with
+from txtopo.streams.materialized import Materializing
 from txtopo.streams.nodes import (
     AskedQuery,
     BoltNode,
+    Chooses,
     Port,
     StatelessNode,
     TableNode,
@@ -345,6 +347,8 @@ class DataStream:
     ) -> None:
         """Keep the last row of each key in a state.
 
+        If rows of the stream are taken back, it keeps the rows that are not; see :meth:`as_table`.
+
         Args:
             state: The state; this operator sets its columns: *key*, then the other fields.
             key: The columns that are the key.
@@ -387,8 +391,12 @@ class DataStream:
     ) -> Table:
         """Keep the last row of each key in a state, and return it as a table.
 
+        If rows of the stream are taken back, the table has the rows that are not, and a key whose
+        row is taken back is removed. Then the key must identify each row: two rows of one key at
+        the same time are an error. See :mod:`txtopo.streams.materialized`.
+
         Args:
-            state: The state; this operator sets its columns.
+            state: The state; this operator sets its columns. It is opaque if rows are taken back.
             key: The columns that are the key.
             value: The columns that are the value; by default all others.
             order_by: As in :meth:`store`.
@@ -756,12 +764,21 @@ class DataStream:
         keys = column_names(f"{operator}, for its key,", key, self.fields)
         order = column_names(f"{operator}, for its order,", order_by, self.fields)
         values = self._values(operator, keys, value)
-        return self._kept(operator, state, Upserting(keys, values, order), id)
+        if self.retracted is None:
+            return self._kept(operator, state, Upserting(keys, values, order), id)
+        if order:
+            raise TopologyError(
+                f"{operator} takes no order_by where rows are taken back; got {order!r}; expected "
+                "none, since a row and the one that it replaces come in one txid, in any order",
+                setting="order_by",
+                stream=self.name,
+            )
+        return self._kept(operator, state, Materializing(keys, values, self.retracted), id)
 
     def _values(self, operator: str, keys: tuple[str, ...], value: Names | None) -> tuple[str, ...]:
         """Return the columns that are a value: by default all that are not the key."""
         if value is None:
-            value = [name for name in self.fields.names if name not in keys]
+            value = [n for n in self.fields.names if n not in keys and n != self.retracted]
         values = column_names(f"{operator}, for its value,", value, self.fields)
         if not keys or not values:
             what = "value" if keys else "key"
@@ -774,9 +791,7 @@ class DataStream:
         check_new_columns(operator, self.fields.select(keys), self.fields.select(values))
         return values
 
-    def _kept(
-        self, operator: str, state: State, chooses: Upserting | MaxBy, id: str | None
-    ) -> Table:
+    def _kept(self, operator: str, state: State, chooses: Chooses, id: str | None) -> Table:
         """Return the table of the rows that count."""
         key, value = self.fields.select(chooses.key), self.fields.select(chooses.value)
         with self.draft.all_or_nothing():
@@ -1173,8 +1188,9 @@ class Table:
     def changes(self, *, before: bool = False, retracted: bool = False) -> DataStream:
         """Return what each txid changes: each key whose value differs, with its new value.
 
-        It is the difference of the table between two txids, in the order of the keys. The committer
-        of a table with changes or queries reads the keys that it touches.
+        It is the difference of the table between two txids, in the order of the keys. The values of
+        a key that was removed are NULL. The committer of a table with changes or queries reads the
+        keys that it touches.
 
         Args:
             before: Whether a row also has the old values, as ``before_<column>``; they are NULL for

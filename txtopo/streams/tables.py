@@ -43,6 +43,7 @@ from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.batch_aggregate import stream_fields
 from txtopo.streams.largest_rows import MaxBy
+from txtopo.streams.materialized import Materializing
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Field, Fields, Stream, Tuple
 
@@ -161,12 +162,14 @@ class Upserting:
         value: The value fields.
         order_by: The fields by which the rows of a batch are ordered.
         reads: Whether a new value depends on the old one.
+        removes: Whether keys are removed.
     """
 
     key: tuple[str, ...]
     value: tuple[str, ...]
     order_by: tuple[str, ...]
     reads: ClassVar[bool] = False
+    removes: ClassVar[bool] = False
 
     def inputs_of(self, rows: pa.Table) -> pa.Table:
         """Return rows of the stream; those of one key are ordered."""
@@ -191,6 +194,7 @@ class Aggregating:
     """
 
     reads: ClassVar[bool] = True
+    removes: ClassVar[bool] = False
 
     def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
         self._aggregation = Aggregation.of(aggregates, inputs)
@@ -246,7 +250,7 @@ def _united(
     return pa.array(exact, values.type)
 
 
-Applies = Upserting | MaxBy | Aggregating
+Applies = Upserting | MaxBy | Materializing | Aggregating
 """How rows become values."""
 
 
@@ -407,38 +411,56 @@ class TableCommitter(ArrowBolt, Committer):
 
     def _change(self, values: StateTransaction, changes: pa.Table, *, told: bool = True) -> None:
         """Change the values of some keys; emit the changes if *told* and a stream reads them."""
-        before = values.get_columns(changes.select(self._keys))
+        keys = changes.select(self._keys)
+        if self._applies.removes:
+            keys = last_of_each(keys, keys.num_columns)  # a key that is put and taken back
+        before = values.get_columns(keys)
         after = self._applies.combined(before, changes)
         values.put_columns(after)
+        if self._applies.removes:
+            values.delete_columns(_missing(before.select(self._keys), after.select(self._keys)))
         if self._changes and told:
             self._tell(before, after)
 
     def _tell(self, before: pa.Table, after: pa.Table) -> None:
-        """Emit the rows whose values have changed, in the order of their keys."""
+        """Emit the keys whose values have changed, in their order; some may be new or removed."""
+        keys = after.select(self._keys)
+        removed = _missing(before.select(self._keys), keys)
+        if removed.num_rows:
+            keys = pa.concat_tables([keys, removed])
         # The order must not depend on tasks, since consumers of a topic see it.
-        after = after.take(order_of(after, self._keys))
+        keys = keys.take(order_of(keys, self._keys))
         names = list(self._table.value.names)
-        place = positions(after.select(self._keys), before.select(self._keys))
-        old = before.select(names).take(place)
-        differs = differing(old, after.select(names)) | ~there(place)
+        was, now = (positions(keys, rows.select(self._keys)) for rows in (before, after))
+        differs = differing(before.select(names).take(was), after.select(names).take(now))
+        differs |= there(was) != there(now)
         if not differs.any():
             return
         chosen = pa.array(np.flatnonzero(differs))
-        after, old, place = after.take(chosen), old.take(chosen), place.take(chosen)
-        rows, was = self._shown(after), self._view.columns(old)
+        keys, was, now = keys.take(chosen), was.take(chosen), now.take(chosen)
+        old, new = self._seen(before, was), self._seen(after, now)
         if CHANGES in self._changes:
-            self._emit(rows.columns, CHANGES)
+            self._emit([*keys.columns, *new.columns], CHANGES)
         if CHANGES_BEFORE in self._changes:
-            self._emit([*rows.columns, *was.columns], CHANGES_BEFORE)
+            self._emit([*keys.columns, *new.columns, *old.columns], CHANGES_BEFORE)
         if CHANGES_RETRACTED in self._changes:
-            keys = after.select(self._keys)
-            gone = pa.table([*keys.columns, *was.columns], names=rows.column_names)
-            existed = np.flatnonzero(there(place))
-            both = pa.concat_tables([gone.take(pa.array(existed)), rows])
+            existed, exists = np.flatnonzero(there(was)), np.flatnonzero(there(now))
+            names = [*self._keys, *new.column_names]
+            back, put = (
+                pa.table([*keys.columns, *rows.columns], names=names).take(pa.array(place))
+                for rows, place in ((old, existed), (new, exists))
+            )
             # The old row of a key goes right before the new one.
-            order = np.argsort(np.append(existed, np.arange(len(rows))), kind="stable")
-            both = both.take(pa.array(order))
+            order = np.argsort(np.append(existed, exists), kind="stable")
+            both = pa.concat_tables([back, put]).take(pa.array(order))
             self._emit([*both.columns, pa.array(order < len(existed))], CHANGES_RETRACTED)
+
+    def _seen(self, rows: pa.Table, places: pa.Int64Array) -> pa.Table:
+        """Return the values of some rows as users see them, with NULL where there is no row."""
+        shown, found = self._view.columns(rows.take(places.drop_null())), there(places)
+        if found.all():
+            return shown
+        return shown.take(pa.array(np.cumsum(found) - 1, mask=~found))
 
     def _answer(self, values: StateTransaction, stream: str, query: AnsweredQuery) -> None:
         asked = pa.Table.from_batches(self._asked[stream], query.fields.arrow_schema())
@@ -471,6 +493,11 @@ class TableCommitter(ArrowBolt, Committer):
         assert isinstance(declared, Fields)
         for batch in pa.table(list(columns), schema=declared.arrow_schema()).to_batches():
             self._collector.emit(batch, stream)
+
+
+def _missing(keys: pa.Table, among: pa.Table) -> pa.Table:
+    """Return those of distinct keys that are not among others."""
+    return keys.filter(positions(keys, among).is_null())
 
 
 def changed_fields(table: StateTable, stream: str) -> Fields:

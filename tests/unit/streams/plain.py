@@ -266,9 +266,14 @@ class PlainStream:
         keys, values = as_names(key), None if value is None else as_names(value)
 
         def apply(table: dict[Any, Any]) -> None:
-            for row in in_order(self.rows(), as_names(order_by)):
-                kept = values or [name for name in row if name not in keys]
-                table[key_of(row, keys)] = {name: row[name] for name in kept}
+            rows = in_order(self.rows(), as_names(order_by))
+            for row in rows:
+                if row.get("retracted"):
+                    table.pop(key_of(row, keys), None)
+            for row in rows:
+                kept = values or [n for n in row if n not in keys and n != "retracted"]
+                if not row.get("retracted"):
+                    table[key_of(row, keys)] = {name: row[name] for name in kept}
 
         return PlainTable(self.builder, state, keys, apply)
 
@@ -612,18 +617,22 @@ class PlainTable:
 
     def changes(self, *, before: bool = False, retracted: bool = False) -> PlainStream:
         def changed() -> Rows:
-            rows = []
-            for key, value in self.held().items():
-                old = self._before.get(key)
+            rows, held = Rows(), self.held()
+            for key in {**self._before, **held}:
+                old, value = self._before.get(key), held.get(key)
                 if value == old:
                     continue
                 parts = named(self._keys, key if len(self._keys) > 1 else (key,))
-                row = parts | value
+                names = value or old or {}
+                row = parts | (value or dict.fromkeys(names))
                 if before:
-                    row |= {f"before_{name}": (old or {}).get(name) for name in value}
+                    row |= {f"before_{name}": (old or {}).get(name) for name in names}
                 if retracted and old is not None:
                     rows.append(parts | old | {"retracted": True})
-                rows.append(row | {"retracted": False} if retracted else row)
+                if not retracted:
+                    rows.append(row)
+                elif value is not None:
+                    rows.append(row | {"retracted": False})
             return rows
 
         return PlainStream(self._builder, changed)

@@ -24,7 +24,7 @@ from txtopo import (
     TopologyError,
     open_state,
 )
-from txtopo.errors import TopologyChanged
+from txtopo.errors import EmitError, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream
 
@@ -58,15 +58,28 @@ def totalling(builder: Any, sales: Any, state: Any) -> None:
     by_shop.changes().store(state("view"), key="shop")
 
 
+def materializing(builder: Any, sales: Any, state: Any) -> None:
+    """Tables of what a filter lets through: rows come, change and go; their changes are read."""
+    last = sales.as_table(state("last"), key="shop", value=["id", "amount"], order_by=FULL)
+    rows = last.changes(retracted=True).filter(lambda row: (row["amount"] or 0) % 2 == 0)
+    even = rows.as_table(state("even"), key=("id", "shop"))
+    by_shop = even.changes(retracted=True).group_by("shop")
+    by_shop.persistent_aggregate(state("n"), n=Count(), known=Count("amount"))
+    even.changes(before=True).store(state("moves"), key=("id", "shop"))
+    rows.store(state("same"), key="shop")
+
+
 @pytest.mark.integration
-@pytest.mark.parametrize("program", [counting, totalling])
+@pytest.mark.rule("txtopo.streams.materialized", "Rules", 1)
+@pytest.mark.rule("txtopo.streams.materialized", "Rules", 2)
+@pytest.mark.parametrize("program", [counting, totalling, materializing])
 def test_an_aggregate_of_changes_is_one_of_the_rows_of_the_table(program: Any) -> None:
     """The plain program keeps all rows, and takes each row of before out of them."""
     assert_right(program, range(6))
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("program", [counting, totalling])
+@pytest.mark.parametrize("program", [counting, totalling, materializing])
 def test_it_is_right_in_groups_of_txids(program: Any) -> None:
     judged = assert_right(program, range(5, 16, 5), config=GROUPS)
 
@@ -169,6 +182,86 @@ def test_an_aggregate_that_changes_its_values_in_place_loses_no_change() -> None
     assert newest == {"ann": '{"x":2,"y":1}', "bob": '{"x":1}'}
     assert before == {"ann": '{"x":1,"y":1}', "bob": None}
     assert {words: n for words, n in users.items() if n} == {newest["ann"]: 1, newest["bob"]: 1}
+
+
+NUMBERED = "id string, shop string, n long"
+
+
+def test_a_key_whose_row_is_taken_back_is_removed_and_its_changes_are_null() -> None:
+    rows = [
+        ["a", "x", 3],
+        ["b", "x", 5],
+        ["a", "x", 1],
+        ["a", "y", 7],
+        ["a", "y", 7],
+        ["b", "x", 4],
+    ]
+
+    def program(sales: DataStream, state: Any) -> None:
+        last = sales.as_table(state("last"), key="id")
+        large = last.changes(retracted=True).filter(lambda row: row["n"] > 2)
+        table = large.as_table(state("large"), key="id")
+        table.changes(before=True).select("id", "n", "before_n").append(state("told"))
+        large.as_table(state("shops"), key="id", value="shop")
+
+    large, told, shops = held(rows, NUMBERED, program, "large", "told", "shops")
+
+    assert large == {"a": {"shop": "y", "n": 7}, "b": {"shop": "x", "n": 4}}
+    assert shops == {"a": "y", "b": "x"}
+    assert [tuple(row.values()) for row in told.values()] == [
+        ("a", 3, None),
+        ("b", 5, None),
+        ("a", None, 3),
+        ("a", 7, None),
+        ("b", 4, 5),
+    ]
+
+
+ONE_KEY = {
+    "two rows in one txid": [[["a", "x", 3], ["b", "x", 5]]],
+    "two equal rows": [[["a", "x", 3], ["b", "x", 3]]],
+    "two rows in two txids": [[["a", "x", 3]], [["b", "x", 5]]],
+    "another row taken back": [[["a", "x", 3]], [["b", "y", 5]], [["b", "x", 5]]],
+}
+
+
+@pytest.mark.rule("txtopo.streams.materialized", "Rules", 3)
+@pytest.mark.parametrize("case", ONE_KEY)
+def test_a_key_that_two_rows_have_at_the_same_time_is_an_error(case: str) -> None:
+    builder = StreamBuilder("changes")
+    rows = [row for batch in ONE_KEY[case] for row in batch]
+    spout = MemoryTransactionalSpout({0: rows}, Fields(NUMBERED), len(ONE_KEY[case][0]))
+    last = builder.source("sales", spout).as_table(open_state("memory:", table="last"), key="id")
+    last.changes(retracted=True).select("shop", "n", "retracted").store(
+        open_state("memory:", table="by_shop"), key="shop"
+    )
+
+    with pytest.raises(EmitError, match=r"would need two .*rows.* for one key; got shop='x'"):
+        run(builder.build_topology())
+
+
+def test_a_table_of_rows_that_are_taken_back_has_no_order() -> None:
+    _, sales = builder_and_sales()
+
+    with pytest.raises(TopologyError, match="store takes no order_by where rows are taken back"):
+        changes_below(sales, retracted=True).store(state(), key="shop", order_by="amount")
+
+
+def test_a_table_is_made_by_no_other_program_than_the_rows_that_it_has() -> None:
+    def program(limit: int) -> Any:
+        def declare(world: Changing, builder: StreamBuilder) -> None:
+            last = world.source(builder).as_table(world.state("last"), key="key", value="n")
+            rows = last.changes(retracted=True)
+            for _ in range(limit):
+                rows = rows.filter(lambda row: row["n"] > 1)
+            rows.store(world.state("large"), key="key")
+
+        return declare
+
+    world = Changing("memory:")
+    world.run(program(1), s=KEYED[:2])
+    with pytest.raises(TopologyChanged, match="a row would be taken back in another way"):
+        world.run(program(0), s=KEYED)
 
 
 def changes_below(sales: DataStream, **more: Any) -> DataStream:
