@@ -452,7 +452,8 @@ class TableNode(ProgramNode):
         A row must be taken back exactly as it counted. So between the two a changed program must
         not have other columns, other operators or another table there.
         """
-        columns, chooses = "", self.chooses
+        columns = ""
+        chooses = self.chooses
         if isinstance(chooses, Materializing):
             columns = ", ".join((*chooses.key, *chooses.value))
         elif self.aggregate is not None and self.aggregate.retracted is not None:
