@@ -446,22 +446,25 @@ class TableNode(ProgramNode):
             if windows.late is not None:
                 declarer.with_state(LATE, windows.late)
 
+    @property
+    def _made_of_changes(self) -> str:
+        """The columns that are made of rows that are put and taken back; empty if none are."""
+        if isinstance(self.chooses, Materializing):
+            return ", ".join((*self.chooses.key, *self.chooses.value))
+        if self.aggregate is not None and self.aggregate.retracted is not None:
+            return ", ".join(self.aggregate.aggregates)
+        return ""
+
     def _meant(self, bolt: Kept) -> Kept:
         """Record in a bolt what its rows mean, if they take back rows of a table.
 
         A row must be taken back exactly as it counted. So between the two a changed program must
         not have other columns, other operators or another table there.
         """
-        columns = ""
-        chooses = self.chooses
-        if isinstance(chooses, Materializing):
-            columns = ", ".join((*chooses.key, *chooses.value))
-        elif self.aggregate is not None and self.aggregate.retracted is not None:
-            columns = ", ".join(self.aggregate.aggregates)
-        if columns and self.taken_back:
+        if self._made_of_changes and self.taken_back:
             assert not isinstance(bolt, StoredRows), "it takes no rows back"
             bolt.meaning = Meaning(
-                f"{columns} of the rows of {self.taken_back}",
+                f"{self._made_of_changes} of the rows of {self.taken_back}",
                 "a row would be taken back in another way than it counted; declare it as before, "
                 "or give another table to it and to the table whose rows it takes back",
             )
