@@ -260,6 +260,15 @@ class StateTransaction:
         )
         return stored if written is None else pa.concat_tables([mine, stored])
 
+    def all_columns(self) -> pa.Table:
+        """Return what :meth:`items` yields as columns, sorted by key."""
+        table = self._handle.table
+        rows = self._stored_columns(
+            lambda snapshot: columns_of(table, snapshot.items()),
+            lambda snapshot: snapshot.items(),
+        )
+        return self._later(rows, lambda rows: rows.column(0).is_valid())
+
     def columns_between(self, column: str, above: Any, up_to: Any) -> pa.Table:
         """Return what :meth:`between` yields as columns, sorted by key."""
         table = self._ranged(column)

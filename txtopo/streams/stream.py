@@ -20,6 +20,12 @@ from txtopo.streams.batch_aggregate import (
     BatchPartials,
     stream_fields,
 )
+from txtopo.streams.captured_changes import (
+    OnNewTimeline,
+    OnTruncate,
+    Operation,
+    captured_changes,
+)
 from txtopo.streams.checks import (
     check_function,
     check_new_columns,
@@ -406,6 +412,73 @@ class DataStream:
             TopologyError: An argument is wrong, or the state is used elsewhere.
         """
         return self._table("as_table", state, key, value, order_by, id)
+
+    def as_changes(
+        self,
+        state: State,
+        key: Names,
+        value: Names | None = None,
+        *,
+        op: str = "op",
+        operations: Mapping[Any, Operation] | None = None,
+        position: Names = (),
+        timeline: str | None = None,
+        on_truncate: OnTruncate = "refuse",
+        on_new_timeline: OnNewTimeline = "refuse",
+        expire_after: Duration | None = None,
+        id: str | None = None,
+    ) -> DataStream:
+        """Return the rows of a captured table, as its log changes them, with retractions.
+
+        A row of this stream is an event: the columns of the table, an operation, and mostly its
+        position in the log. The result has the columns of the table and a boolean column
+        ``retracted``, which is true in rows that are taken back: after each txid, the sum of all
+        rows is the current content of the captured table. ``as_table``, ``store``,
+        ``persistent_aggregate`` and joins below take rows back. Events that cannot be used become
+        dead letters. See :mod:`txtopo.streams.captured_changes`.
+
+        Args:
+            state: The state, opaque; this operator sets its columns. It has the last position of
+                each key, also after its delete. With *position* or *timeline*, the table
+                ``<table>_log`` in the same store has the last truncate and the timelines.
+            key: The columns that are the key of the captured table.
+            value: Its other columns; by default all that no other argument names.
+            op: The column with the operation.
+            operations: The operations by the values of *op*: "insert", "update", "read" (a row of a
+                snapshot), "delete", "truncate" or "ignore". By default *op* has Debezium's letters
+                or these words.
+            position: The columns whose order is the order of the log, from left to right. An event
+                counts if it is after the last one of its key, so repeated events, and events that
+                arrive in another order, do no harm. By default events count as they arrive.
+            timeline: The column, a string, that names the log: positions of different ones cannot
+                be compared.
+            on_truncate: Whether a truncate ends the run, or clears the table.
+            on_new_timeline: Whether another timeline ends the run, or takes all rows back, so that
+                its snapshot fills the table again.
+            expire_after: How long the position of a deleted key is remembered: longer than events
+                can be late. By default forever. The time is event time if the stream has it, else
+                planned time.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: An argument is wrong, or the state is used elsewhere.
+        """
+        self._check_not_retracted("as_changes")
+        port, fields = captured_changes(
+            self,
+            state,
+            key,
+            value,
+            op,
+            operations,
+            position,
+            timeline,
+            on_truncate,
+            on_new_timeline,
+            expire_after,
+            id,
+        )
+        return DataStream(self.draft, port.name, (port,), fields, retracted=RETRACTED.name)
 
     def query(self, table: Table, on: Names, *, id: str | None = None) -> DataStream:
         """Look up each row in a table, and add the value that was found to the row.
