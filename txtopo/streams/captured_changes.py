@@ -382,8 +382,8 @@ class CapturedChanges(ArrowBolt, Committer):
         # Of events with one position the first counts, and what is stored is before all of them.
         order = np.lexsort((-arrival, places, codes))
         last = np.append(codes[order][1:] != codes[order][:-1], True)
-        winners = np.sort(order[last])
-        return winners[winners >= known] - known
+        winners: np.ndarray[Any, Any] = np.sort(order[last]) - known
+        return winners[winners >= 0]
 
     def _entries(self, won: pa.Table) -> pa.Table:
         """Return the rows of the state for the events that count."""
@@ -608,6 +608,7 @@ def captured_changes(
         others = {*keys, column, *order, line}
         value = [name for name in fields.names if name not in others]
     values = column_names(f"{operator}, for its value,", value, fields)
+    check_new_columns(operator, fields.select(keys), fields.select(values))
     _check_choice("on_truncate", on_truncate, OnTruncate)
     _check_choice("on_new_timeline", on_new_timeline, OnNewTimeline)
     if expire_after is not None and not order:
@@ -632,7 +633,6 @@ def captured_changes(
         length,
         stream.time,
     )
-    check_new_columns(operator, fields.select(keys), table.emitted.select(values))
     draft = stream.draft
     with draft.all_or_nothing():
         taken = draft.id_of_table(id, operator, state)

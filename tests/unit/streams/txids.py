@@ -64,6 +64,8 @@ class Txids:
             backend.create()
             backend.claim(Claim(Owner("t", name, name), 1))
         self.expired: Any = None
+        self.planned_time: datetime.datetime | None = None
+        self.marked = True
         self._before: datetime.datetime | None = None
 
     def run(
@@ -82,10 +84,11 @@ class Txids:
             for name, state in self._states.items()
         }
         bolt, collected = self._make(), _Collected()
-        bolt.prepare(Config(), _Context(states), collected, attempt)
+        bolt.prepare(Config(), _Context(states, self.planned_time), collected, attempt)
         row = {"before": [self._before], "after": [watermark]}
         mark = pa.RecordBatch.from_pydict(row, schema=WATERMARK.arrow_schema())
-        for component, batch in {"watermark": mark, **batches}.items():
+        marks = {"watermark": mark} if self.marked else {}
+        for component, batch in {**marks, **batches}.items():
             bolt.execute_from(component, DEFAULT_STREAM, batch)
         bolt.finish_batch()
         for name, handle in states.items():
@@ -103,10 +106,11 @@ class Txids:
             rows = {key: row.current for key, row in snapshot.items() if not row.deleted}
         if table.range_by is None or self.expired is None:
             return rows
+        ranged = {key: table.column_of(key, row, table.range_by) for key, row in rows.items()}
         return {
             key: row
             for key, row in rows.items()
-            if table.column_of(key, row, table.range_by) > self.expired
+            if ranged[key] is None or ranged[key] > self.expired
         }
 
 
@@ -218,8 +222,10 @@ class Unique:
 
 
 class _Context:
-    def __init__(self, states: dict[str, StateHandle]) -> None:
-        self.state = states.__getitem__
+    def __init__(
+        self, states: dict[str, StateHandle], planned_time: datetime.datetime | None
+    ) -> None:
+        self.state, self.planned_time = states.__getitem__, planned_time
 
 
 class _Collected:
