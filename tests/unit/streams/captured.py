@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import datetime
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -94,14 +95,19 @@ class PlainTable:
         ordered: Whether events have positions; otherwise they count as they arrive.
         timeline: The current timeline.
         left: The timelines that were left.
+        events: The events of the current timeline.
     """
 
     ordered: bool = True
     timeline: str | None = None
-    left: set[str] = field(default_factory=set)
-    _events: list[tuple[Any, str, str | None, Any]] = field(default_factory=list)
+    left: set[str | None] = field(default_factory=set)
+    events: list[PlainEvent] = field(default_factory=list)
 
-    def take(self, events: Sequence[tuple[Any, str, str | None, Any, str | None]]) -> None:
+    def take(
+        self,
+        events: Iterable[tuple[Any, str, str | None, Any, str | None]],
+        now: datetime.datetime | None = None,
+    ) -> None:
         """Take the events of a batch: position, operation, key, row and timeline of each."""
         for position, op, key, row, timeline in events:
             if timeline in self.left:
@@ -109,23 +115,46 @@ class PlainTable:
             if timeline != self.timeline:
                 if self.timeline is not None:
                     self.left.add(self.timeline)
-                self.timeline, self._events = timeline, []
-            place = position if self.ordered else len(self._events)
-            self._events.append((place, op, key, row))
+                self.timeline, self.events = timeline, []
+            place = position if self.ordered else len(self.events)
+            self.events.append(PlainEvent(place, OPERATIONS[op], key, row, now))
+
+    def forget(self, up_to: datetime.datetime) -> None:
+        """Forget the keys whose last event is a delete that was taken until then."""
+        last: dict[str | None, PlainEvent] = {}
+        for event in reversed(self._in_order()):
+            last.setdefault(event.key, event)
+        gone = {
+            key
+            for key, event in last.items()
+            if event.op == "delete" and event.taken is not None and event.taken <= up_to
+        }
+        self.events = [event for event in self.events if event.key not in gone]
 
     def rows(self) -> dict[str | None, Any]:
         """Return the rows that the table has."""
         found: dict[str | None, Any] = {}
-        # The sort is stable; of two events with one position the first counts.
-        seen = set()
-        for place, op, key, row in sorted(self._events, key=lambda each: each[0]):
-            if (key, place) in seen:
-                continue
-            seen.add((key, place))
-            if OPERATIONS[op] == "truncate":
+        for event in self._in_order():
+            if event.op == "truncate":
                 found.clear()
-            elif OPERATIONS[op] == "delete":
-                found.pop(key, None)
+            elif event.op == "delete":
+                found.pop(event.key, None)
             else:
-                found[key] = row
+                found[event.key] = event.row
         return found
+
+    def _in_order(self) -> list[PlainEvent]:
+        """Return the events in the order of the log; of two with one position the first."""
+        found = {(event.key, event.place): event for event in reversed(self.events)}
+        return sorted(found.values(), key=lambda event: event.place)
+
+
+@dataclass(frozen=True)
+class PlainEvent:
+    """An event; *taken* is the planned time of its txid."""
+
+    place: Any
+    op: str
+    key: str | None
+    row: Any
+    taken: datetime.datetime | None
