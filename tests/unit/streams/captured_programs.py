@@ -110,6 +110,8 @@ def simulated_log(seed: int, config: Config | None = None) -> Verdict:
         on_new_timeline="snapshot",
         **declared,
     )
+    # It refuses what is taken back without having been put, and a second row of a key.
+    rows.as_table(memory_state("replica"), "key")
     rows = rows.with_columns(lambda row: [row["amount"] or 0], "pieces long")
     for table in TABLES:
         rows.group_by(table).persistent_aggregate(
@@ -141,6 +143,7 @@ def plain_tables(
             groups["key"].add(key)
     found: dict[str, dict[Any, Any]] = {}
     rows = [(key, *row) for key, row in table.rows().items()]
+    found["replica"] = {key: {"shop": shop, "amount": amount} for key, shop, amount in rows}
     for at, name in enumerate(TABLES):
         found[name] = {}
         for group in groups[name]:
