@@ -14,13 +14,9 @@ from random import Random
 from typing import Any
 
 from tests.unit.streams.captured import PlainTable
-from tests.unit.streams.worlds import (
-    RecuttingSpout,
-    judged,
-    memory_state,
-    planned_time,
-)
-from txtopo import Config, Count, StreamBuilder, Sum
+from tests.unit.streams.seeds import config_of
+from tests.unit.streams.worlds import RecuttingSpout, judged, memory_state, planned_time
+from txtopo import Count, StreamBuilder, Sum
 from txtopo.testing.simulation.campaign import Verdict
 
 EVENT = "id string, key string, shop string, amount long, op string, at string, line string"
@@ -93,8 +89,8 @@ def _history(chance: Random, timelines: int) -> list[list[Any]]:
     return events
 
 
-def simulated_log(seed: int, config: Config | None = None) -> Verdict:
-    """Run the program over the log of a seed under faults, and judge it after each txid."""
+def judged_log(seed: int) -> Verdict:
+    """Run the program over the log of a seed under its faults, and judge it after each txid."""
     log = random_log(seed)
     spout = RecuttingSpout(log.events, 1 + seed % 6, log.partitions, EVENT)
     builder = StreamBuilder("program")
@@ -123,7 +119,7 @@ def simulated_log(seed: int, config: Config | None = None) -> Verdict:
     ) -> dict[str, dict[Any, Any]]:
         return plain_tables(log, batches, stamps)
 
-    return judged(builder.build_topology(), seed, tables, log.events, config)
+    return judged(builder.build_topology(), seed, tables, log.events, config_of(seed))
 
 
 def plain_tables(
