@@ -30,7 +30,8 @@ Rules
 8. An event without an operation that is known, without its key, its position or its timeline is
    emitted to the stream ``refused``, below which it becomes a dead letter.
 
-A batch needs one read of its keys and one write. Its rows stay in Arrow.
+A batch needs one read of its keys and one write, and of what is known of the log, a row or a few.
+Its rows stay in Arrow.
 """
 
 from __future__ import annotations
@@ -272,7 +273,9 @@ class CapturedChanges(ArrowBolt, Committer):
             if self._log is not None:
                 log = LogRecord(stack.enter_context(self._log.transaction(self._attempt)), table)
                 events, renewed = log.of_current_timeline(self._id, events)
-                events = events.filter(pa.array(after(log.truncated, positions_of(events, table))))
+                if log.truncated.num_rows:
+                    later = after(log.truncated, positions_of(events, table))
+                    events = events.filter(pa.array(later))
             events, bound = self._since_truncate(events)
             if bound is not None and log is not None:
                 log.truncated = bound
@@ -567,9 +570,7 @@ def positions_of(rows: pa.Table, table: CapturedTable, prefix: str = "") -> pa.T
 
 
 def after(bound: pa.Table, places: pa.Table) -> Flags:
-    """Return which positions are after a bound; all if it has no row."""
-    if not bound.num_rows or not bound.num_columns:
-        return np.ones(places.num_rows, np.bool_)
+    """Return which positions are after another one."""
     codes = codes_of(pa.concat_tables([bound, places]), in_order=True)
     found: Flags = codes[1:] > codes[0]
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import datetime
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -38,13 +38,7 @@ class Captured:
     def __init__(self, **declared: Any) -> None:
         given: dict[str, Any] = {"position": ("at",), "operations": OPERATIONS, **declared}
         table = CapturedTable(EVENT, ("key",), ("n",), "op", **given)
-        state = open_state("memory:", table="t").with_columns(EVENT.select(("key",)), table.stored)
-        states = {"t": state if table.expire_after is None else state.ranged("gone_since")}
-        if len(table.log):
-            log = open_state("memory:", table="log")
-            states[LOG] = log.with_columns(Fields.of([TIMELINE]), table.log)
-        self.txids = Txids(lambda: CapturedChanges("t", table), states)
-        self.txids.marked = table.watermark is not None
+        self.txids = txids_of(table)
         self.rows: dict[str, Any] = {}
         self.refused: list[dict[str, Any]] = []
 
@@ -76,13 +70,27 @@ class Captured:
         return {key: row[-1] for (key,), row in self.txids.held("t").items()}
 
 
-def batch_of(events: Iterable[Event]) -> pa.RecordBatch:
-    """Return events as they come to the operator."""
-    rows = [[*event, *[None] * (len(EVENT) - len(event))] for event in events]
+def txids_of(table: CapturedTable) -> Txids:
+    """Return the txids of a captured table, whose states begin empty."""
+    state = open_state("memory:", table="t")
+    state = state.with_columns(table.fields.select(table.key), table.stored)
+    states = {"t": state if table.expire_after is None else state.ranged("gone_since")}
+    if len(table.log):
+        log = open_state("memory:", table="log")
+        states[LOG] = log.with_columns(Fields.of([TIMELINE]), table.log)
+    txids = Txids(lambda: CapturedChanges("t", table), states)
+    txids.planned_time, txids.marked = second(0), table.watermark is not None
+    return txids
+
+
+def batch_of(events: Iterable[Sequence[Any]], fields: Fields = EVENT) -> pa.RecordBatch:
+    """Return events as they come to the operator; what an event lacks is NULL."""
+    rows = [[*event, *[None] * (len(fields) - len(event))] for event in events]
     for row in rows:
-        row[5] = None if row[5] is None else second(row[5])
+        if fields == EVENT and row[5] is not None:
+            row[5] = second(row[5])
     columns = zip(*rows, strict=True)
-    schema = EVENT.arrow_schema()
+    schema = fields.arrow_schema()
     arrays = [pa.array(column, kind) for column, kind in zip(columns, schema.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 

@@ -3,19 +3,23 @@
 from __future__ import annotations
 
 import datetime
+import decimal
 import itertools
+import math
 from typing import Any
 
 import pytest
 
-from tests.unit.streams.captured import TIME, Captured
+from tests.unit.streams.captured import TIME, Captured, batch_of, txids_of
 from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.times import events
+from tests.unit.streams.txids import second
 from tests.unit.streams.worlds import run
 from txtopo import Count, Fields, StreamBuilder, Sum, TopologyError, open_state
 from txtopo.errors import EmitError, RecordFailed, SchemaDrift, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream
+from txtopo.streams.captured_changes import CapturedTable
 
 MODULE = "txtopo.streams.captured_changes"
 WATERMARK = ("watermark", "default")
@@ -328,6 +332,37 @@ def test_a_truncate_that_is_refused_ends_the_run_and_commits_nothing(tmp_path: A
     with pytest.raises(EmitError, match=r"op='t', at=9.*on_truncate=\"clear\""):
         run(topology([*SALES, ["t", None, None, None, 9]], url))
     assert held(url, "sums")["south"] == {"n": 1, "pieces": 6}
+
+
+KINDS: dict[str, list[Any]] = {
+    "string": ["a", "b"],
+    "binary": [b"a", b"b"],
+    "boolean": [False, True],
+    "byte": [1, 2],
+    "short": [1, 2],
+    "int": [1, 2],
+    "long": [1, 2],
+    "float": [-0.5, 1.5],
+    "double": [-math.inf, 1.5],
+    "decimal(18,2)": [decimal.Decimal("-1.50"), decimal.Decimal("1.5")],
+    "date": [datetime.date(2026, 1, 1), datetime.date(2026, 1, 2)],
+    "timestamp": [second(0), second(0.000001)],
+    "timestamp_ntz": [datetime.datetime(1960, 1, 1), datetime.datetime(2026, 1, 1)],
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_column_of_each_type_is_a_value_a_position_and_an_operation(kind: str) -> None:
+    first, last = KINDS[kind]
+    fields = Fields(f"id long, at {kind}, v {kind}")
+    operations: Any = {first: "delete", last: "insert"}
+    table = CapturedTable(fields, ("id",), ("v",), "v", operations, ("at",))
+    rows = [[1, last, last], [1, first, first], [2, first, last], [2, last, first]]
+
+    found = txids_of(table).run({"rows": batch_of(rows[:3], fields)}, None)
+    assert [(row["id"], row["v"]) for row in found] == [(1, last), (2, last)]
+    found = txids_of(table).run({"rows": batch_of(rows, fields)}, None)
+    assert [(row["id"], row["v"]) for row in found] == [(1, last)]
 
 
 def log(fields: str = SALE, **source: Any) -> DataStream:
