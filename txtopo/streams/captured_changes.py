@@ -579,6 +579,7 @@ def after(bound: pa.Table, places: pa.Table) -> Flags:
 def captured_changes(
     stream: DataStream,
     state: State,
+    *,
     key: Names,
     value: Names | None,
     op: str,
@@ -625,14 +626,14 @@ def captured_changes(
         fields,
         keys,
         values,
-        column,
-        _checked_operations(operations, fields[fields.index[column]]),
-        order,
-        line,
-        on_truncate,
-        on_new_timeline,
-        length,
-        stream.time,
+        op=column,
+        operations=_checked_operations(operations, fields[fields.index[column]]),
+        position=order,
+        timeline=line,
+        on_truncate=on_truncate,
+        on_new_timeline=on_new_timeline,
+        expire_after=length,
+        time=stream.time,
     )
     draft = stream.draft
     with draft.all_or_nothing():

@@ -467,16 +467,16 @@ class DataStream:
         port, fields = captured_changes(
             self,
             state,
-            key,
-            value,
-            op,
-            operations,
-            position,
-            timeline,
-            on_truncate,
-            on_new_timeline,
-            expire_after,
-            id,
+            key=key,
+            value=value,
+            op=op,
+            operations=operations,
+            position=position,
+            timeline=timeline,
+            on_truncate=on_truncate,
+            on_new_timeline=on_new_timeline,
+            expire_after=expire_after,
+            id=id,
         )
         return DataStream(self.draft, port.name, (port,), fields, retracted=RETRACTED.name)
 

@@ -21,11 +21,10 @@ from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream
 from txtopo.streams.captured_changes import CapturedTable
 
-MODULE = "txtopo.streams.captured_changes"
 WATERMARK = ("watermark", "default")
 
 
-@pytest.mark.rule(MODULE, "Rules", 1)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 1)
 def test_the_row_that_was_emitted_is_taken_back() -> None:
     table = Captured()
 
@@ -34,7 +33,7 @@ def test_the_row_that_was_emitted_is_taken_back() -> None:
     assert table.run(("insert", "b", 4, 14), ("delete", "a", 9, 15)) == ["-a=3", "+b=4"]
 
 
-@pytest.mark.rule(MODULE, "Rules", 1)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 1)
 def test_an_operation_says_what_is_now_not_what_was() -> None:
     """After a gap in the log an update may be the first that is seen of a key, or an insert not."""
     table = Captured()
@@ -44,7 +43,7 @@ def test_an_operation_says_what_is_now_not_what_was() -> None:
     assert table.run(("d", "b", None, 12)) == []
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 2)
 def test_an_event_counts_once() -> None:
     table = Captured()
     table.run(("c", "a", 1, 10), ("c", "a", 1, 10))
@@ -55,7 +54,7 @@ def test_an_event_counts_once() -> None:
     assert table.rows == {}
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 2)
 def test_an_event_before_the_delete_of_its_key_does_not_bring_it_back() -> None:
     table = Captured()
     assert table.run(("d", "a", None, 20)) == []
@@ -68,7 +67,7 @@ def test_an_event_before_the_delete_of_its_key_does_not_bring_it_back() -> None:
 HISTORY = [("c", "a", 1, 10), ("u", "a", 2, 20), ("d", "a", None, 30), ("c", "a", 4, 40)]
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 2)
 @pytest.mark.parametrize("take", [1, 2, 4])
 def test_the_order_of_arrival_makes_no_difference(take: int) -> None:
     for order in itertools.permutations(HISTORY):
@@ -79,7 +78,7 @@ def test_the_order_of_arrival_makes_no_difference(take: int) -> None:
             assert table.rows == ({} if last[0] == "d" else {"a": last[2]})
 
 
-@pytest.mark.rule(MODULE, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 2)
 def test_positions_are_compared_column_by_column() -> None:
     table = Captured(position=("at", "line"))
     table.run(("c", "a", 1, 10, "b"))
@@ -89,7 +88,7 @@ def test_positions_are_compared_column_by_column() -> None:
     assert table.run(("u", "a", 5, 11, "a")) == ["-a=4", "+a=5"]
 
 
-@pytest.mark.rule(MODULE, "Rules", 3)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 3)
 def test_without_positions_the_last_that_arrived_counts() -> None:
     table = Captured(position=())
 
@@ -99,7 +98,7 @@ def test_without_positions_the_last_that_arrived_counts() -> None:
     assert table.run(("c", "a", 5, 1), ("d", "a", None, 1), ("c", "a", 6, 1)) == ["+a=6"]
 
 
-@pytest.mark.rule(MODULE, "Rules", 3, 4)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 3, 4)
 def test_without_positions_a_truncate_removes_what_arrived_before() -> None:
     table = Captured(position=(), on_truncate="clear")
     table.run(("c", "a", 1), ("c", "b", 2))
@@ -108,7 +107,7 @@ def test_without_positions_a_truncate_removes_what_arrived_before() -> None:
     assert list(table.txids.held("t")) == [("c",)]
 
 
-@pytest.mark.rule(MODULE, "Rules", 4)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 4)
 def test_a_truncate_removes_what_is_not_after_it() -> None:
     """A row that is after it may have arrived before."""
     table = Captured(on_truncate="clear")
@@ -119,7 +118,7 @@ def test_a_truncate_removes_what_is_not_after_it() -> None:
     assert table.run(("t", None, None, 30), ("t", None, None, 20)) == []
 
 
-@pytest.mark.rule(MODULE, "Rules", 4)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 4)
 def test_the_position_of_a_truncate_outlives_the_rows() -> None:
     table = Captured(on_truncate="clear")
     table.run(("c", "a", 1, 10))
@@ -152,7 +151,7 @@ def test_a_truncate_is_refused_by_default(position: Any) -> None:
 LINES = {"timeline": "line", "on_new_timeline": "snapshot", "on_truncate": "clear"}
 
 
-@pytest.mark.rule(MODULE, "Rules", 5)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 5)
 def test_another_timeline_fills_the_table_again() -> None:
     """Positions of the other server may be smaller; rows that it does not have go."""
     table = Captured(**LINES)
@@ -163,7 +162,7 @@ def test_another_timeline_fills_the_table_again() -> None:
     assert table.run(("u", "a", 4, 90, "x"), ("r", "d", 5, 1, "y")) == ["+d=5"]
 
 
-@pytest.mark.rule(MODULE, "Rules", 5)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 5)
 def test_a_timeline_that_was_left_is_left_for_ever() -> None:
     table = Captured(**LINES)
     for line in "xyz":
@@ -203,7 +202,7 @@ def expiring(**more: Any) -> Captured:
     return Captured(expire_after=datetime.timedelta(seconds=10), **more)
 
 
-@pytest.mark.rule(MODULE, "Rules", 6)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 6)
 def test_a_delete_is_forgotten_after_its_time() -> None:
     table = expiring()
     table.run(("c", "a", 1, 10), ("c", "b", 1, 10), now=100)
@@ -216,7 +215,7 @@ def test_a_delete_is_forgotten_after_its_time() -> None:
     assert table.known() == {"a": 15, "b": 10}
 
 
-@pytest.mark.rule(MODULE, "Rules", 6)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 6)
 def test_a_delete_is_forgotten_by_event_time() -> None:
     """The watermark of the previous txid counts."""
     table = expiring(time=TIME, watermark=WATERMARK)
@@ -226,7 +225,7 @@ def test_a_delete_is_forgotten_by_event_time() -> None:
     assert table.run(("u", "a", 3, 16, None, 55), now=70) == ["+a=3"]
 
 
-@pytest.mark.rule(MODULE, "Rules", 6)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 6)
 def test_a_delete_that_is_forgotten_need_not_be_gone() -> None:
     """A store deletes it some time later, or never."""
     table = expiring()
@@ -239,7 +238,7 @@ def test_a_delete_that_is_forgotten_need_not_be_gone() -> None:
     assert table.run(("c", "a", 1, 5), now=200) == ["+a=1"]
 
 
-@pytest.mark.rule(MODULE, "Rules", 7)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 7)
 def test_the_events_of_a_key_become_one_change_in_the_order_of_keys() -> None:
     table = Captured()
 
@@ -250,7 +249,7 @@ def test_the_events_of_a_key_become_one_change_in_the_order_of_keys() -> None:
     assert table.run(("u", "a", None, 8), ("c", "c", 1, 9), ("d", "c", None, 10)) == []
 
 
-@pytest.mark.rule(MODULE, "Rules", 8)
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 8)
 def test_what_cannot_be_used_is_refused() -> None:
     table = Captured(timeline="line", on_truncate="clear")
     bad = [
