@@ -53,6 +53,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.durations import Duration, duration
 from txtopo.errors import EmitError, FieldsError, RecordFailed, TopologyError
+from txtopo.log_records import logger_of
 from txtopo.state.keyed_columns import (
     Flags,
     codes_of,
@@ -77,6 +78,8 @@ from txtopo.tuples import DEFAULT_STREAM, Field, Fields, Stream, Tuple
 
 if TYPE_CHECKING:
     from txtopo.streams.stream import DataStream, Names
+
+_logger = logger_of("txtopo.streams")
 
 Operation = Literal["insert", "update", "read", "delete", "truncate", "ignore"]
 """What an event says; ``read`` is a row of a snapshot, and ``ignore`` says nothing."""
@@ -272,7 +275,7 @@ class CapturedChanges(ArrowBolt, Committer):
             log = None
             if self._log is not None:
                 log = LogRecord(stack.enter_context(self._log.transaction(self._attempt)), table)
-                events, renewed = log.of_current_timeline(self._id, events)
+                events, renewed = self._of_current_timeline(log, events)
                 if log.truncated.num_rows:
                     later = after(log.truncated, positions_of(events, table))
                     events = events.filter(pa.array(later))
@@ -299,6 +302,22 @@ class CapturedChanges(ArrowBolt, Committer):
             self._collector.emit(batch, REFUSED)
         events = rows.append_column(_KIND, kind)
         return events.filter(pa.array(usable & (which != _IGNORE)))
+
+    def _of_current_timeline(self, log: LogRecord, events: pa.Table) -> tuple[pa.Table, bool]:
+        """Return the events of the current timeline, and whether another one was current before."""
+        about, before = (self._id, self._attempt.txid), log.current
+        kept = log.of_current_timeline(self._id, events)
+        renewed = before not in (None, log.current)
+        if renewed:
+            text = (
+                "%r: txid %d: the log continues in timeline %r, after %r: all earlier rows are "
+                "taken back"
+            )
+            _logger.warning(text, *about, log.current, before)
+        if kept.num_rows < events.num_rows:
+            text = "%r: txid %d: %d events of timelines that were left are ignored"
+            _logger.warning(text, *about, events.num_rows - kept.num_rows)
+        return kept, renewed
 
     def _since_truncate(self, events: pa.Table) -> tuple[pa.Table, pa.Table | None]:
         """Return the events after the last truncate, and its position; None if there is none."""
@@ -444,6 +463,7 @@ class LogRecord:
         table: The captured table.
 
     Attributes:
+        current: The current timeline, empty if events have none; None before the first event.
         truncated: The position of the last truncate; no row if there was none.
     """
 
@@ -456,50 +476,49 @@ class LogRecord:
         if table.timeline is None:
             self._known.setdefault("", self._row("", current=True))
         timelines = [name for name, row in self._known.items() if row[CURRENT.name]]
-        self._current = timelines[0] if timelines else None
+        self.current = timelines[0] if timelines else None
         self.truncated = self._truncated()
 
-    def of_current_timeline(self, id: str, events: pa.Table) -> tuple[pa.Table, bool]:
-        """Return the events of the current timeline, and whether it is another one than before.
+    def of_current_timeline(self, id: str, events: pa.Table) -> pa.Table:
+        """Return the events of the current timeline, which may be another one than before.
 
         Raises:
             EmitError: It is another one, which the table refuses.
         """
-        table, before = self._table, self._current
+        table = self._table
         if table.timeline is None:
-            return events, False
+            return events
         timelines = events.column(table.timeline).cast(pa.string())
         for timeline in timelines.unique().to_pylist():
             if timeline not in self._known:
-                if self._current is not None and table.on_new_timeline == "refuse":
+                if self.current is not None and table.on_new_timeline == "refuse":
                     raise EmitError(
                         f"the log of {id!r} continues in another timeline, whose positions cannot "
                         f"be compared with those before; got {timeline!r:.100} after "
-                        f"{self._current!r:.100}; expected one server and one log; "
+                        f"{self.current!r:.100}; expected one server and one log; "
                         'as_changes(…, on_new_timeline="snapshot") takes all rows back and fills '
                         "the table from a new snapshot; or let the state begin in another table",
                         component=id,
                         setting="on_new_timeline",
                     )
                 self._begin(timeline)
-        events = events.filter(pc.equal(timelines, pa.scalar(self._current, pa.string())))
-        return events, before is not None and before != self._current
+        return events.filter(pc.equal(timelines, pa.scalar(self.current, pa.string())))
 
     def write(self) -> None:
         """Write what has changed."""
-        if self._current is not None and self.truncated.num_rows:
+        if self.current is not None and self.truncated.num_rows:
             (bound,) = self.truncated.to_pylist()
             row = {f"{TRUNCATED}{name}": value for name, value in bound.items()}
-            self._note({**self._known[self._current], **row})
+            self._note({**self._known[self.current], **row})
         rows = list(self._written.values())
         if rows:
             self._values.put_columns(pa.Table.from_pylist(rows, self._schema))
 
     def _begin(self, timeline: str) -> None:
         """Continue in another timeline."""
-        if self._current is not None:
-            self._note(self._row(self._current, current=False))
-        self._current = timeline
+        if self.current is not None:
+            self._note(self._row(self.current, current=False))
+        self.current = timeline
         self._note(self._row(timeline, current=True))
         self.truncated = self._truncated()
 
@@ -513,7 +532,7 @@ class LogRecord:
 
     def _truncated(self) -> pa.Table:
         names = self._table.position
-        row = None if self._current is None else self._known[self._current]
+        row = None if self.current is None else self._known[self.current]
         schema = self._table.fields.select(names).arrow_schema()
         if row is None or not names or row[f"{TRUNCATED}{names[0]}"] is None:
             return schema.empty_table()

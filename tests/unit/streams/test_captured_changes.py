@@ -190,6 +190,19 @@ def test_a_truncate_of_a_timeline_ends_with_it() -> None:
     assert table.run(("t", None, None, 1, "y"), ("c", "b", 4, 2, "y")) == ["-a=2", "-b=3", "+b=4"]
 
 
+def test_what_a_timeline_does_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+    table = Captured(**LINES)
+    table.run(("r", "a", 1, 1, "x"))
+    assert not caplog.messages
+    table.run(("r", "b", 3, 1, "y"), ("u", "a", 2, 2, "x"))
+
+    assert caplog.messages == [
+        "'t': txid 2: the log continues in timeline 'y', after 'x': "
+        "all earlier rows are taken back",
+        "'t': txid 2: 1 events of timelines that were left are ignored",
+    ]
+
+
 def test_another_timeline_is_refused_by_default() -> None:
     table = Captured(timeline="line")
     table.run(("c", "a", 1, 10, "x"))
@@ -422,13 +435,14 @@ def test_rows_that_are_taken_back_are_no_events() -> None:
         changes.as_changes(state("again"), "id", op="shop")
 
 
-def test_a_state_does_not_go_on_with_other_positions(tmp_path: Any) -> None:
+@pytest.mark.parametrize("time", [None, "ts"])
+def test_a_state_does_not_go_on_with_other_positions(time: str | None, tmp_path: Any) -> None:
     """Nor with a key, a timeline or a time of another kind."""
     changing = Changing(f"sqlite:///{tmp_path / 'sales.db'}")
 
     def program(**declared: Any) -> Any:
         def write(changing: Changing, builder: StreamBuilder) -> None:
-            rows = changing.source(builder).select("ts", "n", "id", op="key")
+            rows = changing.source(builder, event_time=time).select("ts", "n", "id", op="key")
             rows.as_changes(changing.state("sales"), "id", **declared)
 
         return write
@@ -438,4 +452,6 @@ def test_a_state_does_not_go_on_with_other_positions(tmp_path: Any) -> None:
         changing.run(program(position="ts"), s=events(("c", 1), ("u", 2)))
     with pytest.raises(TopologyChanged, match="positions and times would be compared"):
         changing.run(program(position="n", timeline="op"), s=events(("c", 1), ("u", 2)))
-    changing.run(program(position="n", on_truncate="clear"), s=events(("c", 1), ("u", 2)))
+    changing.run(program(position="n", on_truncate="clear"), s=events(("c", 1), ("d", 2)))
+    if time is None:  # else there would be new watermarks for an old table
+        changing.run(program(position="n", expire_after="1 hour"), s=events(("c", 1), ("d", 2)))
