@@ -82,6 +82,7 @@ from txtopo.streams.tables import (
     RETRACTED,
     RunningValues,
     Upserting,
+    answer_fields,
     changed_fields,
 )
 from txtopo.streams.windows import (
@@ -349,6 +350,8 @@ class DataStream:
 
         If rows of the stream are taken back, it keeps the rows that are not; see :meth:`as_table`.
 
+        If all columns are the key, the state keeps keys alone; see :meth:`as_table`.
+
         Args:
             state: The state; this operator sets its columns: *key*, then the other fields.
             key: The columns that are the key.
@@ -395,10 +398,14 @@ class DataStream:
         row is taken back is removed. Then the key must identify each row: two rows of one key at
         the same time are an error. See :mod:`txtopo.streams.materialized`.
 
+        Without value columns the state keeps keys alone: each key is there once. Readers and
+        transactions see True as its value, ``changes()`` emits new keys, and ``query`` adds a
+        column ``found``.
+
         Args:
             state: The state; this operator sets its columns. It is opaque if rows are taken back.
             key: The columns that are the key.
-            value: The columns that are the value; by default all others.
+            value: The columns that are the value; by default all others. ``()`` keeps keys alone.
             order_by: As in :meth:`store`.
             id: Id of the committer; by default the name of the table.
 
@@ -411,7 +418,8 @@ class DataStream:
         """Look up each row in a table, and add the value that was found to the row.
 
         The table is read in the commit phase. It includes all previous txids, and the table's own
-        rows of the same txid. For a key without a value the columns are NULL.
+        rows of the same txid. For a key without a value the columns are NULL. A table that keeps
+        keys alone adds a boolean column ``found``, which is never NULL.
 
         Args:
             table: The table; its state must be opaque.
@@ -427,7 +435,7 @@ class DataStream:
         names = column_names("query", on, self.fields)
         node, state = table.node, table.node.state
         check_same_types("query", self.fields.select(names), state.key)
-        fields = check_new_columns("query", self.fields, node.columns)
+        fields = check_new_columns("query", self.fields, answer_fields(node.columns))
         readable_state("query", state)
         if any(port.node.depends_on(node) for port in self.ports):
             raise TopologyError(
@@ -780,13 +788,12 @@ class DataStream:
         if value is None:
             value = [n for n in self.fields.names if n not in keys and n != self.retracted]
         values = column_names(f"{operator}, for its value,", value, self.fields)
-        if not keys or not values:
-            what = "value" if keys else "key"
+        if not keys:
             raise FieldsError(
-                f"{operator} has no {what} columns; got key={keys!r} of the fields "
-                f"{', '.join(self.fields.names)}; expected at least one key and one value column",
+                f"{operator} has no key columns; got key={keys!r} of the fields "
+                f"{', '.join(self.fields.names)}; expected at least one column",
                 name=operator,
-                setting=what,
+                setting="key",
             )
         check_new_columns(operator, self.fields.select(keys), self.fields.select(values))
         return values
@@ -1019,6 +1026,13 @@ class Grouped:
         if not self.key:
             raise FieldsError("max_by has no groups; got group_by(); expected names of columns")
         values = stream._values(operator, self.key, value)
+        if not values:
+            raise FieldsError(
+                f"max_by has no value columns; got the groups {', '.join(self.key)} of the fields "
+                f"{', '.join(stream.fields.names)}; expected the columns of by at least",
+                name=operator,
+                setting="value",
+            )
         kept = stream.fields.select(values)
         compared = column_names("max_by, for by,", by, kept)
         if not compared:
@@ -1200,7 +1214,8 @@ class Table:
                 it back, so it aggregates exactly the current rows of the table.
 
         Raises:
-            TopologyError: The state cannot be read by its committer, or both arguments are given.
+            TopologyError: The state cannot be read by its committer, both arguments are given, or
+                the table keeps keys alone and removes some.
         """
         if before and retracted:
             raise TopologyError(
@@ -1209,6 +1224,14 @@ class Table:
                 component=self.name,
             )
         readable_state("changes", self.node.state)
+        chooses = self.node.chooses
+        if chooses is not None and chooses.removes and not (chooses.value or retracted):
+            raise TopologyError(
+                f"changes of {self.name!r} would not tell a key that is removed from a new one; "
+                "got a table of keys alone, of rows that are taken back; expected "
+                "changes(retracted=True), or a value column",
+                component=self.name,
+            )
         windows = self.node.windows
         if windows is not None and isinstance(windows.window, Session):
             raise TopologyError(
