@@ -147,7 +147,7 @@ def test_keys_alone_are_removed_with_the_rows_that_are_taken_back(url: str) -> N
         words.changes()
     run(builder.build_topology(), LOCAL)
 
-    assert tables(url, "words", "counted") == [{"c": True, "d": True}, {"": 2}]
+    assert tables(url, "words", "counted") == [{"c": True, "d": True}, {"global": 2}]
 
 
 def test_a_table_needs_a_key_and_max_by_a_value() -> None:
