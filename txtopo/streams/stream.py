@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from txtopo.bolts.append import Append
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -74,6 +74,12 @@ from txtopo.streams.operators import (
     Operator,
     SelectColumns,
 )
+from txtopo.streams.row_window_tables import (
+    RowWindowsNode,
+    check_row_windows,
+    row_windows_node,
+)
+from txtopo.streams.row_windows import RowWindow
 from txtopo.streams.sessions import AssignSessions
 from txtopo.streams.tables import (
     CHANGES,
@@ -902,22 +908,31 @@ class Grouped:
         retracted = self.stream.retracted if retracted is None else retracted
         return self._persistent_aggregate(state, retracted, id, aggregates)
 
-    def window(self, window: Window | Session) -> Windowed:
-        """Group the rows by windows of event time as well.
+    @overload
+    def window(self, window: Window | Session) -> Windowed: ...
+    @overload
+    def window(self, window: RowWindow) -> RowWindowed: ...
+    def window(self, window: Window | Session | RowWindow) -> Windowed | RowWindowed:
+        """Group the rows by windows as well: of event time, or of a number of rows.
 
         Args:
             window: What :func:`~txtopo.streams.tumbling`, :func:`~txtopo.streams.sliding` or
                 :func:`~txtopo.streams.session` returns.
 
         Raises:
-            TopologyError: The stream has no event time, or a column is named like one of a window.
+            TopologyError: The stream has no event time, and the windows have a length; or its rows
+                are taken back, and the windows have a number of rows; or a column is named like one
+                of a window.
         """
         stream = self.stream
+        if isinstance(window, RowWindow):
+            check_row_windows(stream)
+            return RowWindowed(self, window)
         if not isinstance(window, Window | Session):
             raise TopologyError(
                 f"window takes no {type(window).__name__}; got {window!r:.100}; expected "
-                "tumbling('5 minutes'), sliding('10 minutes', every='1 minute') or "
-                "session('30 minutes')",
+                "tumbling('5 minutes'), sliding('10 minutes', every='1 minute'), "
+                "session('30 minutes') or tumbling(rows=100)",
                 setting="window",
                 got=type(window).__name__,
             )
@@ -1182,6 +1197,50 @@ class Windowed:
         return self.grouped._persistent_aggregate(state, None, id, named, windows)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class RowWindowed:
+    """A stream whose rows are grouped by windows of a number of rows; ``window`` returns it.
+
+    Attributes:
+        grouped: The stream, grouped by the key.
+        declared: The windows.
+    """
+
+    grouped: Grouped
+    declared: RowWindow
+
+    def persistent_aggregate(
+        self,
+        state: State,
+        *,
+        order_by: Names = (),
+        keep: int | None = None,
+        id: str | None = None,
+        **aggregates: Aggregate,
+    ) -> Table:
+        """Keep aggregates of each window and group in a state.
+
+        The key of a row is the columns of the group, then ``window_number``, from 1 for each group.
+        Its value is the aggregates. A row can be read while its window is not full; ``final()`` of
+        the table emits it once it is. See :mod:`txtopo.streams.row_windows`.
+
+        Args:
+            state: The state, opaque; this operator sets its columns. The number of rows of each
+                group is in ``<table>_counts`` in the same store.
+            order_by: The columns by which the rows of one batch are ordered. Without it they stay
+                in the order in which they were emitted; rows of different tasks are in any order.
+            keep: How many full windows of each group are kept; by default all.
+            id: Id of the component; by default the name of the table.
+            aggregates: The aggregates by column name.
+
+        Raises:
+            TopologyError: An argument is wrong, or an aggregate does not fit its column.
+        """
+        more = state, order_by, keep, id, aggregates
+        node = row_windows_node(self.grouped, self.declared, *more)
+        return Table(self.grouped.stream.draft, node)
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Table:
     """A state that can be queried, and whose changes are a stream.
@@ -1253,7 +1312,9 @@ class Table:
         return replace(made, changes_of=self.name)
 
     def final(self) -> DataStream:
-        """Return each window once, in the txid in which the watermark closes it.
+        """Return each window once: in the txid in which the watermark closes it, or it is full.
+
+        A window of a number of rows is full with its last row; its row has no event time.
 
         A row has the key and the value of the window. Its event time is just before
         ``window_end``, so windows of windows are correct: the last five minutes of an hour belong
@@ -1263,6 +1324,11 @@ class Table:
             TopologyError: The table has no windows.
         """
         windows = self.node.windows
+        port = Port(self.node, FINAL)
+        fields = Fields.of([*self.node.state.key, *self.node.columns])
+        if isinstance(self.node, RowWindowsNode):
+            self.node.final = True
+            return DataStream(self.draft, port.name, (port,), fields)
         if windows is None:
             raise TopologyError(
                 f"final needs a table of windows; got {self.name!r}, whose values are never final; "
@@ -1271,8 +1337,7 @@ class Table:
                 component=self.name,
             )
         self.node.final = True
-        fields = Fields.of([*self.node.state.key, *self.node.columns])
-        port, time = Port(self.node, FINAL), just_before(END, windows.time)
+        time = just_before(END, windows.time)
         if isinstance(windows.window, Session):
             # A session that ends at W(T - 1) closes in T, so its row is a microsecond behind it.
             time = time.later(MICROSECOND)
