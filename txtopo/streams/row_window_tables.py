@@ -39,7 +39,7 @@ from txtopo.streams.batch_aggregate import stream_fields
 from txtopo.streams.checks import check_new_columns, column_names
 from txtopo.streams.draft import readable_state
 from txtopo.streams.nodes import TableNode
-from txtopo.streams.row_windows import RowWindow, numbers_within
+from txtopo.streams.row_windows import RowWindow, numbers_within, ranges
 from txtopo.streams.tables import Aggregating, TableCommitter, changed_fields
 from txtopo.streams.windows import FINAL, SLICE_ROWS
 from txtopo.traits import Meaning, Traits
@@ -209,13 +209,9 @@ class RowWindowCommitter(TableCommitter):
         gone, goes = (
             np.maximum(rows // every - keep, 0) for rows in (counted.before, counted.after)
         )
-        count = goes - gone
-        place = np.repeat(np.arange(len(count)), count)
-        within = np.arange(len(place)) - np.repeat(np.cumsum(count) - count, count)
-        numbers = pa.array(gone[place] + within + 1, pa.int64())
-        keys = counted.keys.take(pa.array(place)) if self._filling.key else None
-        columns = [] if keys is None else keys.columns
-        return pa.table([*columns, numbers], names=self._keys)
+        places, numbers = ranges(gone + 1, goes - gone)
+        keys = counted.keys.take(pa.array(places)).columns if self._filling.key else []
+        return pa.table([*keys, pa.array(numbers, pa.int64())], names=self._keys)
 
 
 @dataclass(eq=False, slots=True)

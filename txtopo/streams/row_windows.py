@@ -63,9 +63,7 @@ class RowWindow:
         """
         first = -(-numbers // self.every)
         count = (numbers + self.size - 1) // self.every - first + 1
-        places = np.repeat(np.arange(len(numbers)), count)
-        within = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
-        return places, first[places] + within
+        return ranges(first, count)
 
 
 def row_window(what: str, size: object, every: object) -> RowWindow:
@@ -106,6 +104,21 @@ def row_window(what: str, size: object, every: object) -> RowWindow:
             got=every,
         )
     return window
+
+
+def ranges(first: Numbers, count: Numbers) -> tuple[Numbers, Numbers]:
+    """Return the numbers in some ranges, one after the other, and of each the place of its range.
+
+    Args:
+        first: The first number of each range.
+        count: How many numbers it has; may be zero.
+
+    Returns:
+        Places, and numbers.
+    """
+    places = np.repeat(np.arange(len(first)), count)
+    within = np.arange(len(places)) - np.repeat(np.cumsum(count) - count, count)
+    return places, first[places] + within
 
 
 def numbers_within(codes: Numbers) -> Numbers:

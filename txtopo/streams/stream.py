@@ -1324,10 +1324,9 @@ class Table:
             TopologyError: The table has no windows.
         """
         windows = self.node.windows
-        port = Port(self.node, FINAL)
-        fields = Fields.of([*self.node.state.key, *self.node.columns])
         if isinstance(self.node, RowWindowsNode):
-            self.node.final = True
+            self.node.final, port = True, Port(self.node, FINAL)
+            fields = Fields.of([*self.node.state.key, *self.node.columns])
             return DataStream(self.draft, port.name, (port,), fields)
         if windows is None:
             raise TopologyError(
@@ -1337,7 +1336,8 @@ class Table:
                 component=self.name,
             )
         self.node.final = True
-        time = just_before(END, windows.time)
+        fields = Fields.of([*self.node.state.key, *self.node.columns])
+        port, time = Port(self.node, FINAL), just_before(END, windows.time)
         if isinstance(windows.window, Session):
             # A session that ends at W(T - 1) closes in T, so its row is a microsecond behind it.
             time = time.later(MICROSECOND)
