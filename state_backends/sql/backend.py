@@ -34,7 +34,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from itertools import islice
+from itertools import islice, repeat
 from typing import Any, TypeVar
 
 import pyarrow as pa
@@ -797,8 +797,8 @@ class SqlSnapshot(Snapshot):
         columns: list[Sequence[Any]] = list(zip(*found, strict=True))
         key_types, value_types = self._types
         width, values = len(key_types), len(value_types)
-        keys = self._records(key_types, columns[:width])
-        current = self._records(value_types, columns[width : width + values])
+        keys = self._records(key_types, columns[:width], len(found))
+        current = self._records(value_types, columns[width : width + values], len(found))
         # A row of a user's own table has no txid if it is from before the first one.
         txids = [txid or 0 for txid in columns[width + values]]
         if not self._dialect.columns.opaque:
@@ -808,13 +808,17 @@ class SqlSnapshot(Snapshot):
             None if prev_txid is None else record
             for prev_txid, record in zip(
                 prev_txids,
-                self._records(value_types, columns[width + values + 1 : -2]),
+                self._records(value_types, columns[width + values + 1 : -2], len(found)),
                 strict=True,
             )
         ]
         return zip(keys, map(Row, txids, current, previous, prev_txids, deleted), strict=True)
 
-    def _records(self, types: Sequence[str], columns: Sequence[Sequence[Any]]) -> Iterator[Any]:
+    def _records(
+        self, types: Sequence[str], columns: Sequence[Sequence[Any]], count: int
+    ) -> Iterable[Any]:
+        if not types:  # a state that keeps keys alone
+            return repeat((), count)
         return zip(*map(self._dialect.decoded, types, columns), strict=True)
 
     def _fetched(self, rows: sa.CursorResult[Any]) -> Iterator[sa.Row[Any]]:

@@ -367,7 +367,7 @@ class StateColumns:
         table: The table.
         keys: The key columns.
         values: The value columns.
-        previous: The previous values; empty for a transactional state.
+        previous: The previous values; empty for a transactional state, and for keys alone.
     """
 
     table: sa.Table
@@ -378,7 +378,7 @@ class StateColumns:
     @property
     def opaque(self) -> bool:
         """Whether rows keep their values from before their txid."""
-        return bool(self.previous)
+        return "prev_txid" in self.table.c
 
     @property
     def txid(self) -> sa.Column[int]:

@@ -154,7 +154,7 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
         txid = None if reader.ledger is None else reader.ledger.txid
         name, columns = reader.table.name, reader.table.key.names
     values: dict[str, object] = {}
-    if value is not missing:
+    if value is not missing and names:
         values = {names[0]: value} if len(names) == 1 else value
     if chosen.json:
         print_json(
@@ -166,6 +166,9 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
                 "txid": txid,
             }
         )
+    elif value is not missing and not names:
+        shown = ", ".join(map(text_of_value, parts))
+        print_note(f"state {name!r}, which keeps keys alone, has key {shown} after txid {txid}")
     elif value is not missing:
         print_pairs({escaped(each): escaped(text_of_value(part)) for each, part in values.items()})
         print_note(f"after txid {txid}")

@@ -12,7 +12,8 @@ Rules
 4. Only the first write of a key in a txid moves its value to ``previous``. A commit brings one
    final write per key, so a backend never sees a second one.
 5. A delete leaves a tombstone, which readers do not see, so that it can be undone. The next commit
-   removes the tombstones of earlier txids.
+   removes the tombstones of earlier txids. A state without value columns keeps keys alone; undo and
+   tombstones need nothing but the txids then.
 6. :meth:`StateBackend.commit` makes and changes no table.
 7. A group of txids, a :class:`~txtopo.attempt.GroupAttempt`, is written like one txid, its last:
    the last txid tags the rows, and ``previous`` is what they were before the group. A backend that
@@ -65,7 +66,7 @@ BOOKKEEPING = ("txid", "prev_txid", "deleted")
 Key = tuple[Any, ...]
 """One value per key field. It is a tuple even for one field."""
 Values = tuple[Any, ...]
-"""One value per value field. It is a tuple even for one field."""
+"""One value per value field. It is a tuple even for one field, and empty if there is none."""
 RANGE_TYPES = ("timestamp", "timestamp_ntz", "long", "int", "short", "byte")
 """The types of a column by which a state is read in ranges."""
 
@@ -78,7 +79,7 @@ class StateTable:
         name: Name of its table.
         kind: ``"opaque"`` or ``"transactional"``.
         key: The key columns, at least one.
-        value: The value columns, at least one.
+        value: The value columns; none for a state that keeps keys alone.
         aggregates: The aggregate of each value column, if a ``PersistentAggregate`` writes the
             state; else empty.
         mode: ``"table"`` or ``"log"``.
@@ -107,7 +108,7 @@ class StateTable:
         if not self.name or "\0" in self.name:
             raise TopologyError(f"bad name of a state's table; got {self.name!r}", state=self.name)
         for part, fields in (("key", self.key), ("value", self.value)):
-            if not isinstance(fields, Fields) or not len(fields):
+            if not isinstance(fields, Fields) or (part == "key" and not len(fields)):
                 raise TopologyError(
                     f"state {self.name!r} has no {part} columns; got {fields!r}; "
                     f"write e.g. {part}=Fields('{part} long')",
@@ -157,6 +158,15 @@ class StateTable:
                     column=column.name,
                     got=type(aggregate).__name__,
                 )
+        if self.mode == "log" and not len(self.value):
+            raise TopologyError(
+                f"state {self.name!r} keeps keys alone and cannot be a log; got mode='log', which "
+                "is for aggregates; expected mode='table'",
+                state=self.name,
+                setting="mode",
+                got=self.mode,
+                expected="table",
+            )
         if self.mode == "log" and self.origin != "made":
             raise TopologyError(
                 f"state {self.name!r} cannot keep a log in a table that already exists; got "

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from txtopo.state.columns import values_of
+from txtopo.state.columns import tuples_of, values_of
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -89,7 +89,7 @@ class ColumnRows(Mapping["Key", "Values | None"]):
             columns = [values_of(column) for column in self.table.columns]
             deleted = columns.pop() if self.deletes else [False] * len(self)
             keys = zip(*columns[: self.width], strict=True)
-            values = zip(*columns[self.width :], strict=True)
+            values = tuples_of(columns[self.width :], len(self))
             self._by_key = {
                 key: None if gone else value
                 for key, value, gone in zip(keys, values, deleted, strict=True)

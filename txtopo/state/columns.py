@@ -7,6 +7,9 @@ holds for a value, for all stores and plug-ins and also for emitted tuples: so `
 an enum of ``str`` is its text. A value that a store could not return exactly is refused here, and
 the error names the state and the field.
 
+A state may have no value columns: it keeps keys alone. The value of each key is then True, and an
+empty tuple internally. So ``get(key, False)`` tells whether the state has a key.
+
 A value of type ``json`` is stored as text, the same in every store: ASCII, on one line, names
 sorted, without spaces. A read returns an equal Python value, so a value that JSON would change is
 refused.
@@ -77,7 +80,7 @@ class Columns:
             columns = list(zip(*given, strict=True))
         else:
             columns = list(zip(*map(self._split, given), strict=True))
-        return list(zip(*self.exact_columns(columns), strict=True)) if given else []
+        return list(tuples_of(self.exact_columns(columns), len(given))) if given else []
 
     def exact_columns(self, columns: Sequence[Sequence[Any]]) -> list[Sequence[Any]]:
         """Return columns with the exact types of the fields; raises as :meth:`pack` does."""
@@ -160,7 +163,7 @@ class Columns:
         return packed[0] if len(self.fields) == 1 else packed
 
     def named(self, packed: tuple[Any, ...]) -> Any:
-        """Return values in the form in which users read them: plain, or a dict by name."""
+        """Return values in the form in which users read them: plain, a dict by name, or True."""
         (named,) = self.named_all([packed])
         return named
 
@@ -170,6 +173,8 @@ class Columns:
             packed = [None if values is None else self.opened(values) for values in packed]
         if len(self.fields) == 1:
             return [None if values is None else values[0] for values in packed]
+        if not self.fields:
+            return [None if values is None else True for values in packed]
         names = self.fields.names
         return [
             None if values is None else dict(zip(names, values, strict=True)) for values in packed
@@ -198,9 +203,13 @@ class Columns:
                 return given
         elif len(self.fields) == 1:
             return (given,)
+        elif not self.fields and given is True:
+            return ()
+        expected = f"the fields {', '.join(self.fields.names)}"
+        if not self.fields:
+            expected = "True, since the state keeps keys alone, without value columns"
         raise StateUsageError(
-            f"wrong {self.part} for state {self.state!r}; got {given!r}; "
-            f"expected the fields {', '.join(self.fields.names)}",
+            f"wrong {self.part} for state {self.state!r}; got {given!r}; expected {expected}",
             state=self.state,
         )
 
@@ -258,10 +267,13 @@ def values_of(column: pa.Array | pa.ChunkedArray) -> list[Any]:
 
 def rows_of(batch: pa.RecordBatch) -> Iterable[tuple[Any, ...]]:
     """Return the rows of a record batch as Python values."""
-    if not batch.num_columns:
-        # zip() of no columns has no rows.
-        return repeat((), batch.num_rows)
-    return zip(*map(values_of, batch.columns), strict=True)
+    return tuples_of(list(map(values_of, batch.columns)), batch.num_rows)
+
+
+def tuples_of(columns: Sequence[Sequence[Any]], count: int) -> Iterable[tuple[Any, ...]]:
+    """Return *count* rows that are given by column; of no columns, as many empty rows."""
+    # zip() of no columns has no rows.
+    return zip(*columns, strict=True) if columns else repeat((), count)
 
 
 _EXACTLY = {"string": str, "boolean": bool, "timestamp": datetime.datetime}

@@ -75,7 +75,7 @@ class TableChange:
         return replace(row, current=self._values(row.current), previous=previous)
 
     def _values(self, values: Values) -> Values:
-        if not values:  # a tombstone of a key that did not exist
+        if not values and self.stored.value.names:  # a tombstone of a key that did not exist
             return values
         named = dict(zip(self.stored.value.names, values, strict=True))
         defaults = dict(self.declared.defaults)

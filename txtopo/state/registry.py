@@ -119,7 +119,7 @@ class State:
         kind: ``"opaque"`` or ``"transactional"``.
         table: Name of its table; None until the topology gives one.
         key: The key columns.
-        value: The value columns.
+        value: The value columns; none for a state that keeps keys alone.
         aggregates: The aggregate of each value column, if a ``PersistentAggregate`` writes it.
         mode: ``"table"`` or ``"log"``.
         origin: Whether the backend makes the table (``"made"``), a user made it (``"found"``), or a
@@ -365,7 +365,8 @@ def open_state(
         kind: ``"opaque"`` or ``"transactional"``.
         table: Name of its table; if omitted, ``with_state`` supplies it.
         key: The key columns.
-        value: The value columns.
+        value: The value columns. With ``Fields()`` the state keeps keys alone, and the value of
+            each is True: ``transaction.put(key, True)``, ``transaction.get(key, False)``.
         mode: ``"log"`` appends the partial aggregates of each txid instead of updating a row for
             each key, and folds them later; readers combine the rows. Use it for a
             ``PersistentAggregate`` that combines in SQL, where updates are expensive.

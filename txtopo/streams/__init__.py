@@ -3,7 +3,7 @@
 from txtopo.streams.builder import StreamBuilder
 from txtopo.streams.lookup_sources import DeltaLookup, FilesLookup, QueryLookup
 from txtopo.streams.lookups import Lookup
-from txtopo.streams.stream import DataStream, Grouped, Table, Windowed
+from txtopo.streams.stream import DataStream, Grouped, RowWindowed, Table, Windowed
 from txtopo.streams.windows import session, sliding, tumbling
 
 __all__ = [
@@ -13,6 +13,7 @@ __all__ = [
     "Grouped",
     "Lookup",
     "QueryLookup",
+    "RowWindowed",
     "StreamBuilder",
     "Table",
     "Windowed",

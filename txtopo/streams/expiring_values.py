@@ -104,12 +104,14 @@ class ExpiringValues(RunningValues):
         if found is None:
             return None
         names = self._expiry.value.names
+        if not names:  # a state that keeps keys alone
+            return True
         return found[names[0]] if len(names) == 1 else {name: found[name] for name in names}
 
     def _kept(self, stored: Any, after: Any, row: Tuple) -> Any:
         seen, found = self._time(row), self._live(stored, row)
         if found is not None:
-            seen = max(seen, found["seen"])
+            seen = max(seen, self._seen(found))
         return *self._columns.opened(self._columns.pack(after)), seen
 
     def _expire(self, values: StateTransaction) -> None:
@@ -118,9 +120,14 @@ class ExpiringValues(RunningValues):
 
     def _live(self, stored: Any, row: Tuple) -> Any:
         """Return the stored value, unless it has expired."""
-        if stored is None or stored["seen"] + self._expiry.after <= self._now(row):
+        if stored is None or self._seen(stored) + self._expiry.after <= self._now(row):
             return None
         return stored
+
+    def _seen(self, stored: Any) -> datetime.datetime:
+        """Return the time of a stored value, which is all of it if the state keeps keys alone."""
+        seen: datetime.datetime = stored["seen"] if self._expiry.value else stored
+        return seen
 
     def _time(self, row: Tuple) -> datetime.datetime:
         time = self._expiry.time

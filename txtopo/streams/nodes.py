@@ -421,7 +421,7 @@ class TableNode(ProgramNode):
         if isinstance(applies, Upserting) and self.combines_in_store:
             bolt = StoredRows(self.id, applies, self.rows)
         elif windows is None:
-            bolt = TableCommitter(*parts)
+            bolt = self.committer(*parts)
         else:
             late = None if windows.late is None else LATE
             output = windows.watermark.output
@@ -441,10 +441,21 @@ class TableNode(ProgramNode):
         for output in dict.fromkeys((*inputs, *asking)):
             declarer.global_grouping(*output)
         declarer.with_state(self.id, self.state)
+        for name, state in self.beside.items():
+            declarer.with_state(name, state)
         if windows is not None:
             declarer.global_grouping(*windows.watermark.output)
             if windows.late is not None:
                 declarer.with_state(LATE, windows.late)
+
+    @property
+    def beside(self) -> Mapping[str, State]:
+        """Further states of the committer, by name; windows of event time add their own."""
+        return {}
+
+    def committer(self, *arguments: Any) -> TableCommitter:
+        """Return the committer of a table without windows of event time."""
+        return TableCommitter(*arguments)
 
     @property
     def _made_of_changes(self) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, overload
 
 from txtopo.bolts.append import Append
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
@@ -80,6 +80,12 @@ from txtopo.streams.operators import (
     Operator,
     SelectColumns,
 )
+from txtopo.streams.row_window_tables import (
+    RowWindowsNode,
+    check_row_windows,
+    row_windows_node,
+)
+from txtopo.streams.row_windows import RowWindow
 from txtopo.streams.sessions import AssignSessions
 from txtopo.streams.tables import (
     CHANGES,
@@ -88,6 +94,7 @@ from txtopo.streams.tables import (
     RETRACTED,
     RunningValues,
     Upserting,
+    answer_fields,
     changed_fields,
 )
 from txtopo.streams.windows import (
@@ -355,6 +362,8 @@ class DataStream:
 
         If rows of the stream are taken back, it keeps the rows that are not; see :meth:`as_table`.
 
+        If all columns are the key, the state keeps keys alone; see :meth:`as_table`.
+
         Args:
             state: The state; this operator sets its columns: *key*, then the other fields.
             key: The columns that are the key.
@@ -401,10 +410,14 @@ class DataStream:
         row is taken back is removed. Then the key must identify each row: two rows of one key at
         the same time are an error. See :mod:`txtopo.streams.materialized`.
 
+        Without value columns the state keeps keys alone: each key is there once. Readers and
+        transactions see True as its value, ``changes()`` emits new keys, and ``query`` adds a
+        column ``found``.
+
         Args:
             state: The state; this operator sets its columns. It is opaque if rows are taken back.
             key: The columns that are the key.
-            value: The columns that are the value; by default all others.
+            value: The columns that are the value; by default all others. ``()`` keeps keys alone.
             order_by: As in :meth:`store`.
             id: Id of the committer; by default the name of the table.
 
@@ -484,7 +497,8 @@ class DataStream:
         """Look up each row in a table, and add the value that was found to the row.
 
         The table is read in the commit phase. It includes all previous txids, and the table's own
-        rows of the same txid. For a key without a value the columns are NULL.
+        rows of the same txid. For a key without a value the columns are NULL. A table that keeps
+        keys alone adds a boolean column ``found``, which is never NULL.
 
         Args:
             table: The table; its state must be opaque.
@@ -500,7 +514,7 @@ class DataStream:
         names = column_names("query", on, self.fields)
         node, state = table.node, table.node.state
         check_same_types("query", self.fields.select(names), state.key)
-        fields = check_new_columns("query", self.fields, node.columns)
+        fields = check_new_columns("query", self.fields, answer_fields(node.columns))
         readable_state("query", state)
         if any(port.node.depends_on(node) for port in self.ports):
             raise TopologyError(
@@ -853,13 +867,12 @@ class DataStream:
         if value is None:
             value = [n for n in self.fields.names if n not in keys and n != self.retracted]
         values = column_names(f"{operator}, for its value,", value, self.fields)
-        if not keys or not values:
-            what = "value" if keys else "key"
+        if not keys:
             raise FieldsError(
-                f"{operator} has no {what} columns; got key={keys!r} of the fields "
-                f"{', '.join(self.fields.names)}; expected at least one key and one value column",
+                f"{operator} has no key columns; got key={keys!r} of the fields "
+                f"{', '.join(self.fields.names)}; expected at least one column",
                 name=operator,
-                setting=what,
+                setting="key",
             )
         check_new_columns(operator, self.fields.select(keys), self.fields.select(values))
         return values
@@ -968,22 +981,31 @@ class Grouped:
         retracted = self.stream.retracted if retracted is None else retracted
         return self._persistent_aggregate(state, retracted, id, aggregates)
 
-    def window(self, window: Window | Session) -> Windowed:
-        """Group the rows by windows of event time as well.
+    @overload
+    def window(self, window: Window | Session) -> Windowed: ...
+    @overload
+    def window(self, window: RowWindow) -> RowWindowed: ...
+    def window(self, window: Window | Session | RowWindow) -> Windowed | RowWindowed:
+        """Group the rows by windows as well: of event time, or of a number of rows.
 
         Args:
             window: What :func:`~txtopo.streams.tumbling`, :func:`~txtopo.streams.sliding` or
                 :func:`~txtopo.streams.session` returns.
 
         Raises:
-            TopologyError: The stream has no event time, or a column is named like one of a window.
+            TopologyError: The stream has no event time, and the windows have a length; or its rows
+                are taken back, and the windows have a number of rows; or a column is named like one
+                of a window.
         """
         stream = self.stream
+        if isinstance(window, RowWindow):
+            check_row_windows(stream)
+            return RowWindowed(self, window)
         if not isinstance(window, Window | Session):
             raise TopologyError(
                 f"window takes no {type(window).__name__}; got {window!r:.100}; expected "
-                "tumbling('5 minutes'), sliding('10 minutes', every='1 minute') or "
-                "session('30 minutes')",
+                "tumbling('5 minutes'), sliding('10 minutes', every='1 minute'), "
+                "session('30 minutes') or tumbling(rows=100)",
                 setting="window",
                 got=type(window).__name__,
             )
@@ -1092,6 +1114,13 @@ class Grouped:
         if not self.key:
             raise FieldsError("max_by has no groups; got group_by(); expected names of columns")
         values = stream._values(operator, self.key, value)
+        if not values:
+            raise FieldsError(
+                f"max_by has no value columns; got the groups {', '.join(self.key)} of the fields "
+                f"{', '.join(stream.fields.names)}; expected the columns of by at least",
+                name=operator,
+                setting="value",
+            )
         kept = stream.fields.select(values)
         compared = column_names("max_by, for by,", by, kept)
         if not compared:
@@ -1241,6 +1270,50 @@ class Windowed:
         return self.grouped._persistent_aggregate(state, None, id, named, windows)
 
 
+@dataclass(frozen=True, eq=False, slots=True)
+class RowWindowed:
+    """A stream whose rows are grouped by windows of a number of rows; ``window`` returns it.
+
+    Attributes:
+        grouped: The stream, grouped by the key.
+        declared: The windows.
+    """
+
+    grouped: Grouped
+    declared: RowWindow
+
+    def persistent_aggregate(
+        self,
+        state: State,
+        *,
+        order_by: Names = (),
+        keep: int | None = None,
+        id: str | None = None,
+        **aggregates: Aggregate,
+    ) -> Table:
+        """Keep aggregates of each window and group in a state.
+
+        The key of a row is the columns of the group, then ``window_number``, from 1 for each group.
+        Its value is the aggregates. A row can be read while its window is not full; ``final()`` of
+        the table emits it once it is. See :mod:`txtopo.streams.row_windows`.
+
+        Args:
+            state: The state, opaque; this operator sets its columns. The number of rows of each
+                group is in ``<table>_counts`` in the same store.
+            order_by: The columns by which the rows of one batch are ordered. Without it they stay
+                in the order in which they were emitted; rows of different tasks are in any order.
+            keep: How many full windows of each group are kept; by default all.
+            id: Id of the component; by default the name of the table.
+            aggregates: The aggregates by column name.
+
+        Raises:
+            TopologyError: An argument is wrong, or an aggregate does not fit its column.
+        """
+        more = state, order_by, keep, id, aggregates
+        node = row_windows_node(self.grouped, self.declared, *more)
+        return Table(self.grouped.stream.draft, node)
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Table:
     """A state that can be queried, and whose changes are a stream.
@@ -1273,7 +1346,8 @@ class Table:
                 it back, so it aggregates exactly the current rows of the table.
 
         Raises:
-            TopologyError: The state cannot be read by its committer, or both arguments are given.
+            TopologyError: The state cannot be read by its committer, both arguments are given, or
+                the table keeps keys alone and removes some.
         """
         if before and retracted:
             raise TopologyError(
@@ -1282,6 +1356,14 @@ class Table:
                 component=self.name,
             )
         readable_state("changes", self.node.state)
+        chooses = self.node.chooses
+        if chooses is not None and chooses.removes and not (chooses.value or retracted):
+            raise TopologyError(
+                f"changes of {self.name!r} would not tell a key that is removed from a new one; "
+                "got a table of keys alone, of rows that are taken back; expected "
+                "changes(retracted=True), or a value column",
+                component=self.name,
+            )
         windows = self.node.windows
         if windows is not None and isinstance(windows.window, Session):
             raise TopologyError(
@@ -1303,7 +1385,9 @@ class Table:
         return replace(made, changes_of=self.name)
 
     def final(self) -> DataStream:
-        """Return each window once, in the txid in which the watermark closes it.
+        """Return each window once: in the txid in which the watermark closes it, or it is full.
+
+        A window of a number of rows is full with its last row; its row has no event time.
 
         A row has the key and the value of the window. Its event time is just before
         ``window_end``, so windows of windows are correct: the last five minutes of an hour belong
@@ -1313,6 +1397,10 @@ class Table:
             TopologyError: The table has no windows.
         """
         windows = self.node.windows
+        if isinstance(self.node, RowWindowsNode):
+            self.node.final, port = True, Port(self.node, FINAL)
+            fields = Fields.of([*self.node.state.key, *self.node.columns])
+            return DataStream(self.draft, port.name, (port,), fields)
         if windows is None:
             raise TopologyError(
                 f"final needs a table of windows; got {self.name!r}, whose values are never final; "

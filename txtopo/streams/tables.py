@@ -59,6 +59,9 @@ CHANGES_RETRACTED = "changes_retracted"
 RETRACTED = Field("retracted", "boolean")
 """The column that is true in the rows of ``changes_retracted`` that are taken back."""
 
+FOUND = Fields("found boolean")
+"""What a query of a table that keeps keys alone adds to a row: whether it has the key."""
+
 BEFORE = "before_"
 """The prefix of the columns with the old values."""
 
@@ -345,7 +348,7 @@ class TableCommitter(ArrowBolt, Committer):
         self._id, self._table, self._applies = id, table, applies
         self._sources, self._fields = sources, rows
         self._queries, self._changes = dict(queries), changes
-        shown = stream_fields(ReaderView(table).fields)
+        shown = answer_fields(stream_fields(ReaderView(table).fields))
         streams: dict[str, Stream | Fields] = {
             name: Fields.of([*query.fields, *shown]) for name, query in queries.items()
         }
@@ -432,8 +435,9 @@ class TableCommitter(ArrowBolt, Committer):
         keys = keys.take(order_of(keys, self._keys))
         names = list(self._table.value.names)
         was, now = (positions(keys, rows.select(self._keys)) for rows in (before, after))
-        differs = differing(before.select(names).take(was), after.select(names).take(now))
-        differs |= there(was) != there(now)
+        differs = there(was) != there(now)
+        if names:  # a table of keys alone has no values
+            differs |= differing(before.select(names).take(was), after.select(names).take(now))
         if not differs.any():
             return
         chosen = pa.array(np.flatnonzero(differs))
@@ -471,8 +475,11 @@ class TableCommitter(ArrowBolt, Committer):
         fits = is_key(keys, self._keys)
         found = self._found(values, keys if fits is None else keys.filter(fits))
         place = positions(keys, found.select(self._keys))
-        answers = self._view.columns(found).take(place)
-        self._emit([*asked.columns, *answers.columns], stream)
+        if self._table.value:
+            answers = self._view.columns(found).take(place).columns
+        else:
+            answers = [place.is_valid()]
+        self._emit([*asked.columns, *answers], stream)
 
     def _found(self, values: StateTransaction, keys: pa.Table) -> pa.Table:
         """Return the rows of some keys for a query."""
@@ -498,6 +505,11 @@ class TableCommitter(ArrowBolt, Committer):
 def _missing(keys: pa.Table, among: pa.Table) -> pa.Table:
     """Return those of distinct keys that are not among others."""
     return keys.filter(positions(keys, among).is_null())
+
+
+def answer_fields(columns: Fields) -> Fields:
+    """Return what a query adds to a row: the value columns of the table, or ``found``."""
+    return columns or FOUND
 
 
 def changed_fields(table: StateTable, stream: str) -> Fields:

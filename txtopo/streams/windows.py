@@ -23,7 +23,7 @@ from __future__ import annotations
 import datetime
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, overload
 
 import numpy as np
 import pyarrow as pa
@@ -40,6 +40,7 @@ from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
 from txtopo.streams.late_rows import Watermark
 from txtopo.streams.operators import Operator
+from txtopo.streams.row_windows import RowWindow, row_window
 from txtopo.streams.tables import Output, TableCommitter, changed_fields
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields
@@ -95,32 +96,58 @@ class Window:
         return f"{self}, from {self.offset}"
 
 
-def tumbling(size: Duration, *, offset: Duration = datetime.timedelta(0)) -> Window:
+@overload
+def tumbling(size: Duration, *, offset: Duration = ...) -> Window: ...
+@overload
+def tumbling(*, rows: int) -> RowWindow: ...
+def tumbling(
+    size: Duration | None = None, *, rows: int | None = None, offset: Duration | None = None
+) -> Window | RowWindow:
     """Return windows that follow each other without overlap, so each row is in exactly one.
 
     Args:
         size: The length of a window, such as ``"5 minutes"``.
+        rows: Instead of a length: how many rows of a group a window has. See
+            :mod:`txtopo.streams.row_windows`.
         offset: How far the starts are shifted, e.g. ``"22 hours"`` for days that begin at midnight
             in a zone two hours ahead of UTC. Daylight saving time is not taken into account.
 
     Raises:
-        TopologyError: An argument is not a duration.
+        TopologyError: An argument is not a duration, or not a number of rows.
     """
-    length = duration("the size of tumbling windows", size)
+    what = "tumbling windows"
+    if _of_rows(what, size, rows, offset):
+        return row_window(what, rows, rows)
+    length = duration(f"the size of {what}", size)
     return Window(length, length, _offset(offset, length))
 
 
-def sliding(size: Duration, *, every: Duration, offset: Duration = datetime.timedelta(0)) -> Window:
+@overload
+def sliding(size: Duration, *, every: Duration, offset: Duration = ...) -> Window: ...
+@overload
+def sliding(*, rows: int, every: int) -> RowWindow: ...
+def sliding(
+    size: Duration | None = None,
+    *,
+    every: Duration | int,
+    rows: int | None = None,
+    offset: Duration | None = None,
+) -> Window | RowWindow:
     """Return windows that overlap: a window of *size* starts at each *every* (Flink's HOP).
 
     Args:
         size: The length of a window, such as ``"10 minutes"``.
-        every: The time between two starts; a row is in ``size / every`` windows.
+        every: The time between two starts; a row is in ``size / every`` windows. With *rows* the
+            number of rows between two ends.
+        rows: Instead of a length: how many rows of a group a window has, as for :func:`tumbling`.
         offset: See :func:`tumbling`.
 
     Raises:
-        TopologyError: An argument is not a duration, or the windows leave gaps.
+        TopologyError: An argument is not a duration, or not a number of rows, or the windows leave
+            gaps.
     """
+    if _of_rows("sliding windows", size, rows, offset):
+        return row_window("sliding windows", rows, every)
     length = duration("the size of sliding windows", size)
     step = duration("every, of sliding windows", every)
     if step > length:
@@ -179,9 +206,28 @@ def session(gap: Duration) -> Session:
     return Session(duration("the gap of sessions", gap))
 
 
-def _offset(given: Duration, step: datetime.timedelta) -> datetime.timedelta:
-    offset = duration("the offset of windows", given, zero=True)
-    return offset % step
+def _of_rows(what: str, size: object, rows: object, offset: object) -> bool:
+    """Return whether windows are declared by a number of rows, instead of a length.
+
+    Raises:
+        TopologyError: They are declared by both, or rows have an offset.
+    """
+    if rows is not None and (size is not None or offset is not None):
+        given = {"size": size, "rows": rows, "offset": offset}
+        got = ", ".join(f"{name}={each!r:.50}" for name, each in given.items() if each is not None)
+        raise TopologyError(
+            f"{what} have a length or a number of rows; got {got}; expected one of the two, e.g. "
+            "tumbling('5 minutes') or tumbling(rows=100); only a length has an offset",
+            setting="rows",
+            got=got,
+        )
+    return rows is not None
+
+
+def _offset(given: Duration | None, step: datetime.timedelta) -> datetime.timedelta:
+    if given is None:
+        return datetime.timedelta(0)
+    return duration("the offset of windows", given, zero=True) % step
 
 
 @dataclass(frozen=True)

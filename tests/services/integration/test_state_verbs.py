@@ -205,6 +205,19 @@ def test_show_has_the_columns_that_readers_see(tmp_path: Path, call: Call) -> No
     assert got["value"] == {"amount": 4.5, "n": 2}
 
 
+def test_get_says_whether_a_state_of_keys_alone_has_a_key(tmp_path: Path, call: Call) -> None:
+    url = f"sqlite:///{tmp_path}/keys.db"
+    driver = StateDriver(open_state(url, table="keys", value=Fields()))
+    driver.run(1, putting({"cat": True}))
+    driver.close()
+
+    code, out, err = call("get", url, "cat")
+    assert code == 0
+    assert "keeps keys alone, has key cat after txid 1" in out + err
+    assert document("state-get", call("get", url, "cat", "--json")[1])["value"] == {}
+    assert call("get", url, "dog")[0] == 1
+
+
 def test_get_types_a_key_by_the_declaration(url: str, call: Call) -> None:
     for key in (["Paris", "2026-01-31"], ['["Paris", "2026-01-31"]']):
         code, out, _ = call("get", url, *key, "--table", "sales", "--json")

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.harness.report_page import write_section
 from tests.unit.streams.captured_programs import judged_log
+from tests.unit.streams.row_window_programs import judged_row_windows
 from tests.unit.streams.seeds import judged_program, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
 from tests.unit.streams.worlds import TIMED, RecuttingSpout, timed_topology
@@ -22,9 +23,15 @@ from txtopo.bolts.bolt import Committer
 from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.streams.event_time import Watermarks
 
+JUDGES = (
+    judged_program,
+    judged_timed_program,
+    judged_log,
+    judged_row_windows,
+)
+"""The families of programs: any, those with event time, those with the log of a table, those with windows of numbers of rows."""
+
 TITLE = "Programs of streams"
-JUDGES = (judged_program, judged_timed_program, judged_log)
-"""Each runs a program of a seed: of plain rows, of rows with event time, of the log of a table."""
 TEXT = """\
 Programs that are put together at random from operators on streams, and rows of which some are
 late, equal or without a value; each attempt cuts its batches in another way. Each version of each
@@ -39,7 +46,7 @@ class Found:
     """What some seeds found.
 
     Attributes:
-        seeds: How many seeds there were; each has a program for each judge.
+        seeds: How many seeds there were; each has a program of each family.
         txids: How many txids were committed.
         groups: How many writes had several txids, and what became of them.
         parts: How many programs with event time have a part of each kind.
@@ -67,7 +74,7 @@ class Found:
         return [
             verdict,
             "",
-            f"* {len(JUDGES) * self.seeds:,} programs, {self.seeds:,} of them with event time, "
+            f"* {len(JUDGES) * self.seeds:,} programs of {len(JUDGES)} families, "
             f"{len(self.broken)} with a violation",
             f"* {self.txids:,} txids committed",
             f"* {written:,} writes of several txids, {again:,} of them done again, {adopted:,} "

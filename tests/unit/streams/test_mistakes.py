@@ -155,7 +155,6 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "state": (lambda s: s.store("sqlite:///x.db", key="id"), "state of store is of the wrong type"),
     "no table": (lambda s: s.store(state(None), key="id"), "state of store has no table"),
     "table twice": (used_twice, "table 'T' of .* is used twice; got it in store 't' and in"),
-    "all key": (lambda s: s.store(state(), key=["id", "shop", "amount"]), "has no value columns"),
     "no key": (lambda s: s.store(state(), key=()), "has no key columns"),
     "key": (lambda s: s.store(state(), key="idd"), "store, for its key, names unknown column"),
     "key and value": (

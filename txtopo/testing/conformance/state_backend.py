@@ -14,6 +14,7 @@ from txtopo.testing.conformance.dying_suites import DyingPutsSuite, DyingSuite, 
 from txtopo.testing.conformance.evolution_suites import BeginningSuite, EvolutionSuite
 from txtopo.testing.conformance.expiry_dying_suites import DyingExpirySuite
 from txtopo.testing.conformance.group_suites import GroupSuite, PutGroupSuite
+from txtopo.testing.conformance.keys_alone_suites import KeysAloneSuite
 from txtopo.testing.conformance.ledger_suites import (
     FenceSuite,
     LedgerSuite,
@@ -71,6 +72,7 @@ class StateBackendSuite(
     RangeSuite,
     ExpirySuite,
     ValuesSuite,
+    KeysAloneSuite,
     JsonSuite,
     PutKeysSuite,
     PutRefusalSuite,

@@ -59,7 +59,7 @@ def reader_html(reader: StateReader, url: str | None = None) -> str:
     cells = (
         [
             *(key if len(keys) > 1 else [key]),
-            *([value[name] for name in values] if len(values) > 1 else [value]),
+            *([value[name] for name in values] if len(values) > 1 else [value] * len(values)),
         ]
         for key, value in rows[:ROWS_MAX]
     )

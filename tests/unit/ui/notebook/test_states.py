@@ -22,6 +22,7 @@ from txtopo import (
 from txtopo.plugins.stores import backing_map_factory, register_backend
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state.registry import State
+from txtopo.testing.conformance.driver import StateDriver, putting
 from txtopo.ui.notebook import states
 
 HOSTILE = "<script>alert(1)</script>"
@@ -66,6 +67,17 @@ def test_several_values_have_a_column_each(tmp_path: Path) -> None:
     assert ">mean</th>" in shown
     assert ">0.5</td>" in shown
     assert "there are more" not in shown
+
+
+def test_a_state_that_keeps_keys_alone_shows_its_keys(tmp_path: Path) -> None:
+    state = open_state(f"sqlite:///{tmp_path}/k.db", table="keys", value=Fields())
+    driver = StateDriver(state)
+    driver.run(1, putting({"a": True}))
+    driver.close()
+    shown = state._repr_html_()
+
+    assert ">a</td>" in shown
+    assert "True" not in shown
 
 
 def test_keys_are_text(tmp_path: Path) -> None:
