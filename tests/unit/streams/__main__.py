@@ -29,7 +29,7 @@ JUDGES = (
     judged_log,
     judged_row_windows,
 )
-"""The families of programs: any, those with event time, those with the log of a table, those with windows of numbers of rows."""
+"""The families of random programs."""
 
 TITLE = "Programs of streams"
 TEXT = """\
