@@ -13,13 +13,14 @@ Rules
    for rows, once for each key that has rows; then it fires the timers with moments at or before
    ``after``. Timers fire in the order of (moment, key, name).
 4. A call for rows may set a moment that has passed: the timer fires in T, after the rows. A call
-   for a timer may do so too: the new timer fires in T if its moment is after that of the timer which
+   for a timer may do so too: the new timer fires in T if its moment is after that of the timer that
    the call is for; else it fires in the next txid. So a txid ends, and a timer that sets itself
    each hour fires for each hour that has passed.
 5. A call that removes a value also deletes the timers of its key, except those that it has set
    itself. A key without a value may have timers.
 6. Each timer is a row of the table ``<table>_timers``, written with its txid. A txid reads the
-   timers that are due, and those of the keys whose values it removes. It reads no others.
+   timers that are due, and those of the keys whose values it removes. It reads no others; but until
+   the next commit a store also keeps those that its last commit deleted.
 7. Late rows are rows as all others, as in :mod:`txtopo.streams.expiring_values`.
 
 What depends on how batches are cut
@@ -109,8 +110,8 @@ class Timers:
             name: The name of the timer. A key may have any number of timers.
 
         Raises:
-            StateUsageError: The moment or the name is of the wrong type.
-            ValueRefusedError: The moment has no time zone.
+            EmitError: The moment is not a ``datetime`` with a time zone.
+            StateUsageError: The name is not a text.
         """
         self._txid.set(self._key, name, at, self._at)
         self._names.add(name)
@@ -290,6 +291,13 @@ class _Txid:
         self, key: Any, name: str, at: datetime.datetime, called: datetime.datetime | None
     ) -> None:
         """Set a timer in a call for a timer of the moment *called*; None in a call for rows."""
+        if not isinstance(at, datetime.datetime) or at.tzinfo is None:
+            raise EmitError(
+                f"a function of {self._id!r} sets a timer without a moment; got {at!r:.100}; "
+                "expected a datetime with a time zone, such as timers.now or a timestamp of a row, "
+                "and a timedelta",
+                component=self._id,
+            )
         at = self._timers.as_read(at)
         self._timers.put(self._row(key, name), at)
         self._due.get(key, {}).pop(name, None)
