@@ -1088,6 +1088,7 @@ class Grouped:
         on_timer: Callable[[Any, Timer, Timers], tuple[Any, Iterable[Sequence[Any]] | None]],
         state: State,
         time: Literal["event", "planned"] | None = None,
+        clock: Duration | None = None,
         order_by: Names = (),
         id: str | None = None,
     ) -> DataStream:
@@ -1112,6 +1113,8 @@ class Grouped:
             time: Whether moments are of event time, which passes as the watermark does, or of
                 planned time, which passes with each txid. By default it is event time if the stream
                 has it.
+            clock: With planned time: for this long after the last txid there is another one, even
+                without rows; at least a second. By default timers wait for the next rows.
             order_by: The columns by which the rows of one batch are ordered. Without it they stay
                 in the order in which they were emitted; rows of different tasks are in any order.
             id: Id of the committer; by default the name of the table.
@@ -1120,7 +1123,7 @@ class Grouped:
             TopologyError: An argument is wrong, the stream has no event time, or the state is used
                 elsewhere.
         """
-        return processed(self, function, fields, on_timer, state, time, order_by, id)
+        return processed(self, function, fields, on_timer, state, time, clock, order_by, id)
 
     def _time_to_live(
         self, kept: State, after: Duration, value: Fields

@@ -16,8 +16,9 @@ Rules
    for a timer may do so too: the new timer fires in T if its moment is after that of the timer that
    the call is for; else it fires in the next txid. So a txid ends, and a timer that sets itself
    each hour fires for each hour that has passed.
-5. A call that removes a value also deletes the timers of its key, except those that it has set
-   itself. A key without a value may have timers.
+5. A key without a value has no timers. A call that returns no value deletes all timers of its key,
+   also those that it has set itself: whether they were set by an earlier row of the same batch or
+   of an earlier batch makes no difference. So the function for timers always gets a value.
 6. Each timer is a row of the table ``<table>_timers``, written with its txid. A txid reads the
    timers that are due, and those of the keys whose values it removes. It reads no others; but until
    the next commit a store also keeps those that its last commit deleted.
@@ -45,13 +46,15 @@ from txtopo.bolts.bolt import BatchBolt, Committer
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.durations import Duration
 from txtopo.errors import EmitError, FieldsError, TopologyError
+from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.state.columns import Columns
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.checks import check_function, check_new_columns, column_names, declared_fields
 from txtopo.streams.draft import readable_state
-from txtopo.streams.nodes import BoltNode, Port
+from txtopo.streams.nodes import BoltNode, Port, SourceNode
 from txtopo.streams.tables import Output, in_order, keys_of
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Field, Fields, Tuple
@@ -93,14 +96,14 @@ class Timers:
             at which the batch was planned.
     """
 
-    __slots__ = ("_at", "_key", "_names", "_txid", "now")
+    __slots__ = ("_any_set", "_at", "_key", "_txid", "now")
 
     def __init__(
         self, txid: _Txid, key: Any, now: datetime.datetime | None, at: datetime.datetime | None
     ) -> None:
         self._txid, self._key, self._at = txid, key, at
         self.now = now
-        self._names: set[str] = set()
+        self._any_set = False
 
     def set(self, at: datetime.datetime, name: str = "") -> None:
         """Set a timer of this key; a timer of that name is moved.
@@ -114,12 +117,11 @@ class Timers:
             StateUsageError: The name is not a text.
         """
         self._txid.set(self._key, name, at, self._at)
-        self._names.add(name)
+        self._any_set = True
 
     def delete(self, name: str = "") -> None:
         """Delete a timer of this key, if there is one of that name."""
         self._txid.delete(self._key, name)
-        self._names.discard(name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,6 +135,7 @@ class Processing:
         order_by: The columns by which the rows of a batch are ordered.
         timers: The name of the state of the timers.
         watermark: The stream with the watermark; None for planned time.
+        clock: The id of the clock that makes txids; None if there is none.
     """
 
     key: Fields
@@ -141,6 +144,7 @@ class Processing:
     order_by: tuple[str, ...]
     timers: str
     watermark: Output | None
+    clock: str | None = None
 
 
 class TimedValues(BatchBolt, Committer):
@@ -190,10 +194,10 @@ class TimedValues(BatchBolt, Committer):
             self._before = self._after = context.planned_time
 
     def execute(self, tuple: Tuple) -> None:
-        """Add a row to the batch, or receive the watermark."""
+        """Add a row to the batch, or receive the watermark; a clock only serves to make a txid."""
         if (tuple.source_component, tuple.source_stream) == self._given.watermark:
             self._before, self._after = tuple.values
-        else:
+        elif tuple.source_component != self._given.clock:
             self._rows.append(tuple)
 
     def finish_batch(self) -> None:
@@ -238,7 +242,7 @@ class _Txid:
         self._due: dict[Any, dict[str, datetime.datetime]] = {}
         self._queue: list[tuple[datetime.datetime, Any, str]] = []
         self._now: datetime.datetime | None = None
-        self._removed: dict[Any, set[str]] = {}
+        self._removed: list[Any] = []
 
     def read_due(self, until: datetime.datetime | None) -> None:
         """Read the timers that are due in this txid."""
@@ -301,8 +305,6 @@ class _Txid:
         at = self._timers.as_read(at)
         self._timers.put(self._row(key, name), at)
         self._due.get(key, {}).pop(name, None)
-        if key in self._removed:
-            self._removed[key].add(name)
         if self._until is None or at > self._until or (called is not None and at <= called):
             return
         self._due.setdefault(key, {})[name] = at
@@ -338,11 +340,10 @@ class _Txid:
         after, rows = self._checked(answer)
         for row in rows:
             self._collector.emit(row)
-        if before is not None and after is None:
-            kept = timers._names
-            self._removed[key] = set(kept)
-            due = self._due.get(key, {})
-            self._due[key] = {name: due[name] for name in due if name in kept}
+        if after is None and (before is not None or timers._any_set):
+            # Until the end of this step there is no other call for this key.
+            self._removed.append(key)
+            self._due.pop(key, None)
         self._changed[key] = after
 
     def _checked(self, answer: object) -> tuple[Any, list[Sequence[Any]]]:
@@ -365,10 +366,8 @@ class _Txid:
         """Delete the timers of the keys whose values were removed."""
         if not self._removed:
             return
-        packed = self._keys.pack_all(list(self._removed))
-        for (*key, name), _ in self._timers.starting(packed):
-            if name not in self._removed[self._keys.plain(tuple(key))]:
-                self._timers.delete((*key, name))
+        for key, _ in self._timers.starting(self._keys.pack_all(self._removed)):
+            self._timers.delete(key)
         self._removed.clear()
 
     def _row(self, key: Any, name: str) -> tuple[Any, ...]:
@@ -382,6 +381,7 @@ def processed(
     on_timer: Callable[[Any, Timer, Timers], Answer],
     state: State,
     time: Literal["event", "planned"] | None,
+    clock: Duration | None,
     order_by: str | Sequence[str],
     id: str | None,
 ) -> DataStream:
@@ -394,29 +394,49 @@ def processed(
     check_function(operator, function, "value", "rows", "timers")
     check_function("process, for on_timer,", on_timer, "value", "timer", "timers")
     declared, by_event_time = declared_fields(operator, fields), _by_event_time(stream, time)
+    ticking = _clock(clock, by_event_time)
     if not grouped.key:
         raise FieldsError("process has no groups; got group_by(); expected names of columns")
     order = column_names("process, for its order,", order_by, stream.fields)
     key = stream.fields.select(grouped.key)
     what = "the table of timers of process"
     row = check_new_columns(what, check_new_columns(what, key, [NAME]), MOMENT)
-    with stream.draft.all_or_nothing():
-        taken = stream.draft.id_of_table(id, operator, state)
+    draft = stream.draft
+    with draft.all_or_nothing():
+        taken = draft.id_of_table(id, operator, state)
         kept = readable_state(operator, state).named(taken).with_columns(key, state.value)
         table = f"{kept.table}_timers"
         pending = kept.beside(table).with_columns(row.select([*key.names, NAME.name]), MOMENT)
-        stream.draft.take_table(f"the timers of {taken!r}", pending, table)
-        ports, watermark = stream.ports, None
+        draft.take_table(f"the timers of {taken!r}", pending, table)
+        timers, ports = f"{taken}_timers", stream.ports
+        given = Processing(key, function, on_timer, order, timers, None)
+        if ticking is not None:
+            ticker = draft.take_id(f"{taken}.clock", "spout")
+            ports = (*ports, Port(draft.add_source(SourceNode(ticker, (), 1, ticking))))
+            given = replace(given, clock=ticker)
         if by_event_time:
             assert stream.time is not None, "checked above"
-            port = stream.draft.watermark(stream.time, kept, kept.table or taken)
-            ports, watermark = (*ports, port), port.output
-        timers = f"{taken}_timers"
-        given = Processing(key, function, on_timer, order, timers, watermark)
+            port = draft.watermark(stream.time, kept, kept.table or taken)
+            ports, given = (*ports, port), replace(given, watermark=port.output)
         states = {taken: kept, timers: pending.ranged("at")}
         bolt = TimedValues(taken, given, declared)
-        node = stream.draft.add(BoltNode(taken, ports, 1, bolt, (), states))
-        return stream._on(Port(node), declared)
+        return stream._on(Port(draft.add(BoltNode(taken, ports, 1, bolt, (), states))), declared)
+
+
+def _clock(clock: Duration | None, by_event_time: bool) -> ClockTransactionalSpout | None:
+    """Return what makes txids while the sources are silent; None if nothing does.
+
+    Raises:
+        TopologyError: It would have no effect, or is not a duration.
+    """
+    if clock is not None and by_event_time:
+        raise TopologyError(
+            f"process has a clock for timers of event time; got clock={clock!r:.100}; expected "
+            "none, since the watermark decides; give clock= to builder.source, or "
+            "time='planned' here",
+            setting="clock",
+        )
+    return None if clock is None else ClockTransactionalSpout(clock)
 
 
 def _by_event_time(stream: DataStream, time: object) -> bool:

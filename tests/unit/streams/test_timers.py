@@ -10,16 +10,25 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from tests.harness.polling import wait_until
+from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.timer_txids import Timed
 from tests.unit.streams.times import EVENT, at, events, tables_of
 from tests.unit.streams.txids import second, seconds
-from tests.unit.streams.worlds import LOCAL, run
-from txtopo import Fields, StreamBuilder, TopologyError, TransactionAttempt, open_state
+from tests.unit.streams.worlds import GROUPS, LOCAL
+from txtopo import (
+    Config,
+    Count,
+    Fields,
+    StreamBuilder,
+    TopologyError,
+    TransactionAttempt,
+    open_state,
+)
 from txtopo.context import EPOCH
 from txtopo.errors import EmitError, StateUsageError, TopologyChanged, ValueRefusedError
-from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.streams import Timer, Timers
+from txtopo.streams import DataStream, Timer, Timers, tumbling
 
 RULES = ("txtopo.streams.timers", "Rules")
 TEN = datetime.timedelta(seconds=10)
@@ -43,7 +52,7 @@ def named(value: int | None, rows: Any, timers: Timers) -> Any:
     """Set a timer for each row, with the number of the row as its name."""
     for row in rows:
         timers.set(row["ts"], str(row["n"]))
-    return value, []
+    return value or 0, []
 
 
 @pytest.mark.rule(*RULES, 1, 2)
@@ -151,7 +160,7 @@ def test_a_moment_that_has_passed_fires_after_the_rows_that_set_it() -> None:
         timed = Timed(named, telling, planned=planned)
         timed.run([], 100)
 
-        assert timed.run([("a", 1, 3)], 100) == [("a1@3", None)]
+        assert timed.run([("a", 1, 3)], 100) == [("a1@3", 0)]
         assert timed.run([], 100) == []
 
 
@@ -207,54 +216,47 @@ def test_a_call_for_a_timer_may_move_and_delete_others_that_are_due() -> None:
 
 
 @pytest.mark.rule(*RULES, 5)
-def test_a_call_that_removes_a_value_deletes_the_timers_that_it_has_not_set() -> None:
+def test_a_call_that_returns_no_value_deletes_all_timers_of_its_key() -> None:
+    """Also those that it has set: its rows might as well have been in two batches."""
+
     def function(value: Any, rows: Any, timers: Timers) -> Any:
-        gone = any(row["n"] < 0 for row in rows)
         for row in rows:
             timers.set(row["ts"], str(abs(row["n"])))
-        return None if gone else 1, []
+        return None if rows[-1]["n"] < 0 else 1, []
 
     timed = Timed(function, telling)
     timed.run([("a", 1, 20), ("a", 2, 30), ("b", 1, 20)], 0)
-    timed.run([("a", -2, 40), ("a", 3, 9)], 9)
+    timed.run([("a", 3, 9), ("a", -2, 40), ("c", -1, 9), ("c", -1, 50)], 9)
 
     assert timed.values() == {"b": 1}
-    assert timed.timers() == {("a", "2"): 40, ("b", "1"): 20}
-    timed.run([("a", -5, 50)], 9)
-    assert timed.timers() == {("a", "2"): 40, ("a", "5"): 50, ("b", "1"): 20}, "nothing was removed"
+    assert timed.timers() == {("b", "1"): 20}
+    assert [what for what, _ in timed.run([], 50)] == ["b1@20"]
 
 
 @pytest.mark.rule(*RULES, 5)
 def test_a_timer_of_a_value_that_another_timer_removed_does_not_fire() -> None:
     def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
-        if value is not None:
-            timers.set(second(8), "8")
+        timers.set(second(8), "8")
         return None, [[timer.name, value]]
 
     timed = Timed(lambda value, rows, timers: (1, named(value, rows, timers)[1]), on_timer)
-    timed.run([("a", number, number) for number in (3, 4, 8, 90)], 0)
+    timed.run([("a", number, number) for number in (3, 4, 90)], 0)
 
-    assert timed.run([], 9) == [("3", 1), ("8", None)]
-    assert timed.timers() == {}
+    assert timed.run([], 9) == [("3", 1)]
+    assert timed.timers() == timed.values() == {}
 
 
 @pytest.mark.rule(*RULES, 5)
-def test_a_timer_that_is_set_after_the_removal_stays() -> None:
-    """The value comes back in the same txid, and takes the name of a timer of before."""
+def test_a_value_that_comes_back_in_the_same_txid_has_the_timers_set_since() -> None:
+    def function(value: Any, rows: Any, timers: Timers) -> Any:
+        return 7, named(value, rows, timers)[1]
 
-    def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
-        if value is not None:
-            timers.set(second(4), "next")
-            return None, []
-        timers.set(second(50), "9")
-        return 7, []
-
-    timed = Timed(lambda value, rows, timers: (1, named(value, rows, timers)[1]), on_timer)
-    timed.run([("a", 3, 3), ("a", 9, 90), ("a", 8, 90)], 0)
-    timed.run([], 10)
+    timed = Timed(function, lambda value, timer, timers: (None, []), planned=True)
+    timed.run([("a", 1, 5), ("a", 2, 90), ("a", 3, 90)], 0)
+    timed.run([("a", 3, 50)], 9)
 
     assert timed.values() == {"a": 7}
-    assert timed.timers() == {("a", "9"): 50}
+    assert timed.timers() == {("a", "3"): 50}
 
 
 @pytest.mark.rule(*RULES, 7)
@@ -318,7 +320,7 @@ def test_a_txid_reads_the_timers_that_are_due_and_no_others(tmp_path: Path) -> N
 
     def function(value: Any, rows: Any, timers: Timers) -> Any:
         timers.set(second(1_000_000), "more")
-        return (None if rows[0]["n"] < 0 else 1), []
+        return (None if rows[0]["n"] < 0 else value or 0), []
 
     timed = Timed(function, telling, url=f"sqlite:///{tmp_path / 'timers.db'}")
     numbers = pa.array(range(100_000))
@@ -332,7 +334,7 @@ def test_a_txid_reads_the_timers_that_are_due_and_no_others(tmp_path: Path) -> N
     with handles["timers"].transaction(first) as timers:
         timers.put_columns(pa.table(columns))
     with handles["values"].transaction(first) as values:
-        values.put_all((f"k0000{number}", number) for number in range(9))
+        values.put_all((f"k{number:05}", number) for number in range(9))
     for name, handle in handles.items():
         assert handle.writes is not None
         timed.backends[name].commit(first, handle.writes)
@@ -351,7 +353,7 @@ def test_a_txid_reads_the_timers_that_are_due_and_no_others(tmp_path: Path) -> N
     assert timed.read["timers"] == {"between": 0, "starting": 5}
     with timed.backends["timers"].snapshot() as snapshot:
         left = list(snapshot.starting([("k00008",)]))
-    assert [key for key, row in left if not row.deleted] == [("k00008", "more")]
+    assert [key for key, row in left if not row.deleted] == []
 
 
 def test_values_are_what_the_state_would_return_also_within_a_txid() -> None:
@@ -397,3 +399,207 @@ def test_a_moment_or_name_of_another_type_is_told(
 
     with pytest.raises(error, match=message):
         Timed(function, telling).run([("a", 1, 0)], 0)
+
+
+# ------------------------------------------------------------ programs
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return f"sqlite:///{tmp_path / 'timers.db'}"
+
+
+HOUR = datetime.timedelta(hours=1)
+
+
+def watch(order: Any, rows: Any, timers: Timers) -> Any:
+    """An order is placed by a row with an odd number, and paid by one with an even number."""
+    for row in rows:
+        if row["n"] % 2:
+            order = {"placed": row["id"], "until": (row["ts"] + HOUR).isoformat()}
+            timers.set(row["ts"] + HOUR)
+        elif order is not None and row["ts"].isoformat() < order["until"]:
+            order = None
+    return order, []
+
+
+def alarm(order: Any, timer: Timer, timers: Timers) -> Any:
+    return None, [[order["placed"], timer.key, timer.at]]
+
+
+def alarms(url: str) -> Any:
+    def write(builder: StreamBuilder, rows: DataStream) -> None:
+        state = open_state(url, table="orders", value=Fields("placed string, until string"))
+        found = rows.group_by("key").process(
+            watch, "id string, key string, at timestamp", on_timer=alarm, state=state
+        )
+        found.group_by("id", "key", "at").persistent_aggregate(
+            open_state(url, table="alarms"), n=Count()
+        )
+
+    return write
+
+
+ORDERS = [
+    *[["p1", "a", 1, at(0)], ["p2", "b", 1, at(5)], ["p3", "a", 2, at(59)], ["p4", "c", 1, at(50)]],
+    *[
+        ["p5", "b", 2, at(65)],
+        ["p6", "d", 1, at(80)],
+        ["p7", "c", 2, at(109)],
+        ["p8", "e", 2, at(120)],
+    ],
+    *[["p9", "d", 2, at(141)], ["p10", "a", 1, at(130)], ["p11", "f", 1, at(200)]],
+]
+
+
+@pytest.mark.rule(*RULES, 3)
+@pytest.mark.parametrize("config", [LOCAL, GROUPS], ids=["one by one", "groups"])
+@pytest.mark.parametrize("take", [1, 2, 3, 11])
+def test_a_function_that_compares_times_does_not_depend_on_how_batches_are_cut(
+    take: int, config: Config, url: str
+) -> None:
+    """An order has an alarm if it has no payment before the hour is over."""
+    names = ("alarms", "orders", "orders_timers")
+
+    found, orders, timers = tables_of(
+        alarms(url), ORDERS, url, *names, take=take, config=config, delay="11 minutes"
+    )
+
+    assert found == {("p2", "b", at(65)): 1, ("p6", "d", at(140)): 1}
+    assert set(orders) == {"a", "f"}
+    assert timers == {("a", ""): at(190), ("f", ""): at(260)}
+
+
+def test_rows_of_timers_keep_the_event_time_of_the_stream(url: str) -> None:
+    """A row with the moment of its timer is in time for the windows below."""
+
+    def write(builder: StreamBuilder, rows: DataStream) -> None:
+        state = open_state(url, table="orders", value=Fields("placed string, until string"))
+        found = rows.group_by("key").process(
+            watch, "id string, key string, ts timestamp", on_timer=alarm, state=state
+        )
+        counted = found.group_by().window(tumbling("5 minutes"))
+        counted.persistent_aggregate(open_state(url, table="counted"), n=Count())
+
+    found, late = tables_of(write, ORDERS, url, "counted", "counted_late", delay="11 minutes")
+
+    assert found == {
+        at(65): {"window_end": at(70), "n": 1},
+        at(140): {"window_end": at(145), "n": 1},
+    }
+    assert late == {}
+
+
+def beating(url: str, **more: Any) -> Any:
+    def seen(beats: int | None, rows: Any, timers: Timers) -> Any:
+        assert timers.now is not None
+        timers.set(timers.now + datetime.timedelta(seconds=1))
+        return (beats or 0) + len(rows), []
+
+    def silent(beats: int | None, timer: Timer, timers: Timers) -> Any:
+        return None, [[timer.key, beats]]
+
+    def write(builder: StreamBuilder, rows: DataStream) -> None:
+        state = open_state(url, table="hosts", value=Fields("beats long"))
+        found = rows.group_by("key").process(
+            seen, "key string, beats long", on_timer=silent, state=state, time="planned", **more
+        )
+        found.store(open_state(url, table="silent"), key="key")
+
+    return write
+
+
+@pytest.mark.rule(*RULES, 2)
+def test_with_a_clock_planned_time_passes_while_the_source_is_silent(url: str) -> None:
+    builder = StreamBuilder("watch")
+    spout = MemoryTransactionalSpout({0: events(("a", 0), ("b", 0), ("a", 0))}, EVENT, 1)
+    beating(url, clock="1 second")(builder, builder.source("s", spout, event_time="ts"))
+    topology = builder.build_topology()
+    assert topology.graph.needs_planned_time
+
+    def found() -> Any:
+        with open_state(url, table="silent").reader() as reader:
+            return dict(reader.items())
+
+    with topology.start(None, LOCAL) as handle:
+        handle.process_all_available()
+        wait_until(lambda: found() == {"a": 2, "b": 1}, lambda: f"{found()}")
+
+
+def test_without_a_clock_timers_of_planned_time_wait_for_rows(url: str) -> None:
+    rows = events(("a", 0), ("b", 0))
+    found, hosts, timers = tables_of(beating(url), rows, url, "silent", "hosts", "hosts_timers")
+
+    assert found == {}
+    assert hosts == {"a": 1, "b": 1}
+    assert set(timers) == {("a", ""), ("b", "")}
+
+
+def test_timers_of_event_time_do_not_go_on_by_planned_time(url: str) -> None:
+    def program(time: Any) -> Any:
+        def made(world: Changing, builder: StreamBuilder) -> None:
+            state = open_state(world.url, table="kept", value=Fields("value long"))
+            world.source(builder).group_by("key").process(
+                setting, "what string, n long", on_timer=telling, state=state, time=time
+            )
+
+        return made
+
+    world = Changing(url)
+    world.run(program("event"), s=events(("a", 0)))
+
+    with pytest.raises(TopologyChanged, match=r"by planned time; expected .* by event time; the"):
+        world.run(program("planned"), s=events(("a", 0), ("a", 1)))
+    assert world.held("kept") == {"a": 1}
+
+
+def test_a_table_of_any_name_has_its_timers_beside_it(url: str) -> None:
+    """The names of both states of the operator differ, whatever the table is called."""
+
+    def write(builder: StreamBuilder, rows: DataStream) -> None:
+        for id, table in (("timers", "x"), ("x_timers", "y"), (None, "timers")):
+            state = open_state(url, table=table, value=Fields("value long"))
+            grouped = rows.group_by("key")
+            grouped.process(setting, "what string, n long", on_timer=telling, state=state, id=id)
+
+    held = tables_of(write, events(("a", 0)), url, "x", "y", "timers", "timers_timers")
+
+    assert held[:3] == [{"a": 1}] * 3
+    assert list(held[3]) == [("a", "")]
+
+
+SHOP = "sqlite:///shop.db"
+
+MISTAKES: list[tuple[dict[str, Any], str]] = [
+    ({"function": lambda value, rows: None}, "does not fit its call"),
+    ({"on_timer": lambda value, timer: None}, "process, for on_timer, does not fit its call"),
+    ({"on_timer": None}, "needs a function"),
+    ({"fields": "n json"}, "is json"),
+    ({"order_by": "nothing"}, "unknown column 'nothing'"),
+    ({"group": ()}, "process has no groups"),
+    ({"group": ("timer",)}, "column 'timer' twice"),
+    ({"group": ("at",)}, "column 'at' twice"),
+    ({"time": "processing"}, "timers of another time; got time='processing'"),
+    ({"time": "event", "event_time": None}, "process needs event time"),
+    ({"clock": "1 minute"}, "give clock= to builder.source"),
+    ({"clock": "1 millisecond", "time": "planned"}, "too short"),
+    ({"state": {"kind": "transactional"}}, "reads a transactional state"),
+    ({"taken": "kept_timers"}, "table 'kept_timers' of .* is used twice"),
+]
+
+
+@pytest.mark.parametrize(("given", "message"), MISTAKES)
+def test_a_mistake_is_found_where_it_stands(given: dict[str, Any], message: str) -> None:
+    given = {"function": setting, "fields": "n long", "on_timer": telling, **given}
+    builder = StreamBuilder("bad")
+    spout = MemoryTransactionalSpout(
+        {0: []}, Fields("key string, timer string, at long, ts timestamp"), 1
+    )
+    rows = builder.source("s", spout, event_time=given.pop("event_time", "ts"))
+    if "taken" in given:
+        rows.store(open_state(SHOP, table=given.pop("taken")), key="key")
+    grouped = rows.group_by(*given.pop("group", ("key",)))
+    state = open_state(SHOP, table="kept", value=Fields("n long"), **given.pop("state", {}))
+
+    with pytest.raises(TopologyError, match=message):
+        grouped.process(given.pop("function"), given.pop("fields"), state=state, **given)

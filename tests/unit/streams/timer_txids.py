@@ -1,4 +1,4 @@
-"""Runs the committer of ``process`` txid by txid, with times in seconds, and counts what it reads."""
+"""Runs the committer of ``process`` txid by txid, times in seconds, and counts what it reads."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ class Timed:
         }
         watermark = None if planned else WATER
         given = Processing(key, function, on_timer, tuple(order_by), "timers", watermark)
-        self._make = lambda: TimedValues("values", given, Fields("what string, n long"))
+        self._given = given
         self._planned = planned
         self.read: dict[str, Counter[str]] = {name: Counter() for name in self.states}
         self.backends: dict[str, Any] = {}
@@ -67,7 +67,9 @@ class Timed:
             self.backends[name] = state.open()
             self.backends[name].create()
             self.backends[name].claim(Claim(Owner("t", name, name), 1))
-        self.txid, self._before = 0, None
+        self.txid = 0
+        self._before: datetime.datetime | None = None
+        self._after: datetime.datetime | None = None
 
     def run(self, rows: Sequence[Row], now: float | None, *, attempt: int = 0) -> Emitted:
         """Run a txid and write it; return what it emits.
@@ -78,14 +80,17 @@ class Timed:
             attempt: More than 0 to run the last txid again.
         """
         self.txid += 0 if attempt else 1
-        self._last = self._last if attempt else self._before
+        if not attempt:
+            self._before = self._after
         held = TransactionAttempt(self.txid, attempt, 1)
         handles = self.handles()
-        bolt, emitted = self._make(), _Collected()
+        bolt = TimedValues("values", self._given, Fields("what string, n long"))
+        emitted = _Collected()
         at = None if now is None else second(now)
-        bolt.prepare(Config(), _Context(handles, at), emitted, held)  # type: ignore[arg-type]
+        context = _Context(handles, at)
+        bolt.prepare(Config(), context, emitted, held)  # type: ignore[arg-type]
         if not self._planned:
-            bolt.execute(Tuple([self._last, at], Origin(held, *WATER, WATERMARK)))
+            bolt.execute(Tuple([self._before, at], Origin(held, *WATER, WATERMARK)))
         origin = Origin(held, "rows", DEFAULT_STREAM, ROW)
         for key, number, time in rows:
             bolt.execute(Tuple([key, number, second(time)], origin))
@@ -93,7 +98,7 @@ class Timed:
         for name, handle in handles.items():
             assert handle.writes is not None
             self.backends[name].commit(held, handle.writes)
-        self._before = at
+        self._after = at
         return emitted.rows
 
     def handles(self) -> dict[str, StateHandle]:
