@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.harness.report_page import write_section
 from tests.unit.streams.seeds import judged_program, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
+from tests.unit.streams.timer_programs import judged_timer_program
 from tests.unit.streams.worlds import TIMED, RecuttingSpout, timed_topology
 from txtopo.bolts.bolt import Committer
 from txtopo.sources.clock import ClockTransactionalSpout
@@ -30,13 +31,16 @@ all rows and knows no stores, tasks or attempts. With every second seed txids ar
 groups:
 """
 
+JUDGES = (judged_program, judged_timed_program, judged_timer_program)
+"""The families of programs: any, those with event time, those with timers."""
+
 
 @dataclass
 class Found:
     """What some seeds found.
 
     Attributes:
-        seeds: How many seeds there were; each has two programs.
+        seeds: How many seeds there were; each has a program of each family.
         txids: How many txids were committed.
         groups: How many writes had several txids, and what became of them.
         parts: How many programs with event time have a part of each kind.
@@ -64,8 +68,8 @@ class Found:
         return [
             verdict,
             "",
-            f"* {2 * self.seeds:,} programs, half of them with event time, {len(self.broken)} with "
-            "a violation",
+            f"* {len(JUDGES) * self.seeds:,} programs of {len(JUDGES)} families, "
+            f"{len(self.broken)} with a violation",
             f"* {self.txids:,} txids committed",
             f"* {written:,} writes of several txids, {again:,} of them done again, {adopted:,} "
             "adopted by a new leader",
@@ -108,9 +112,9 @@ def ignore_interrupt() -> None:
 
 
 def of_seed(seed: int) -> Found:
-    """Run both programs of a seed."""
+    """Run the programs of a seed."""
     found = Found(seeds=1, parts=parts_of(seed))
-    for judge in (judged_program, judged_timed_program):
+    for judge in JUDGES:
         judged = judge(seed)
         found.txids += judged.txids
         found.groups.update(judged.groups)

@@ -243,7 +243,8 @@ def test_a_timer_of_a_value_that_another_timer_removed_does_not_fire() -> None:
     timed.run([("a", number, number) for number in (3, 4, 90)], 0)
 
     assert timed.run([], 9) == [("3", 1)]
-    assert timed.timers() == timed.values() == {}
+    assert timed.timers() == {}
+    assert timed.values() == {}
 
 
 @pytest.mark.rule(*RULES, 5)
