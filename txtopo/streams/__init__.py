@@ -4,19 +4,19 @@ from txtopo.streams.builder import StreamBuilder
 from txtopo.streams.lookup_sources import DeltaLookup, FilesLookup, QueryLookup
 from txtopo.streams.lookups import Lookup
 from txtopo.streams.stream import DataStream, Grouped, Table, Windowed
-from txtopo.streams.timers import Timer, Timers
+from txtopo.streams.timers import DueTimer, Timers
 from txtopo.streams.windows import session, sliding, tumbling
 
 __all__ = [
     "DataStream",
     "DeltaLookup",
+    "DueTimer",
     "FilesLookup",
     "Grouped",
     "Lookup",
     "QueryLookup",
     "StreamBuilder",
     "Table",
-    "Timer",
     "Timers",
     "Windowed",
     "session",

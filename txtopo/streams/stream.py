@@ -84,7 +84,7 @@ from txtopo.streams.tables import (
     Upserting,
     changed_fields,
 )
-from txtopo.streams.timers import Timer, Timers, processed
+from txtopo.streams.timers import DueTimer, Timers, processed
 from txtopo.streams.windows import (
     BOUNDS,
     END,
@@ -1085,7 +1085,7 @@ class Grouped:
         function: Callable[[Any, list[Tuple], Timers], tuple[Any, Iterable[Sequence[Any]] | None]],
         fields: str | Fields,
         *,
-        on_timer: Callable[[Any, Timer, Timers], tuple[Any, Iterable[Sequence[Any]] | None]],
+        on_timer: Callable[[Any, DueTimer, Timers], tuple[Any, Iterable[Sequence[Any]] | None]],
         state: State,
         time: Literal["event", "planned"] | None = None,
         clock: Duration | None = None,
@@ -1105,7 +1105,7 @@ class Grouped:
                 Returns the next value (None to remove it, with all timers) and the rows to emit: a
                 list of lists of values.
             fields: The fields of the emitted rows.
-            on_timer: Gets the value of the group, a :class:`Timer`, and :class:`Timers`. Returns
+            on_timer: Gets the value of the group, a :class:`DueTimer`, and :class:`Timers`. Returns
                 the same as *function*.
             state: The state, opaque. Its value columns are those of
                 ``open_state(…, value=Fields(…))``; this operator sets its key columns. Timers are

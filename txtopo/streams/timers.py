@@ -73,7 +73,7 @@ Answer = tuple[Any, Iterable[Sequence[Any]] | None]
 
 
 @dataclass(frozen=True, slots=True)
-class Timer:
+class DueTimer:
     """A timer that fires.
 
     Attributes:
@@ -140,7 +140,7 @@ class Processing:
 
     key: Fields
     function: Callable[[Any, list[Tuple], Timers], Answer]
-    on_timer: Callable[[Any, Timer, Timers], Answer]
+    on_timer: Callable[[Any, DueTimer, Timers], Answer]
     order_by: tuple[str, ...]
     timers: str
     watermark: Output | None
@@ -287,7 +287,7 @@ class _Txid:
                 self.delete(key, name)
                 timers = Timers(self, key, now, at)
                 value = self._value(key)
-                answer = function(value, Timer(key, name, at), timers)
+                answer = function(value, DueTimer(key, name, at), timers)
                 self._answered(key, value, answer, timers)
         self._delete_removed()
 
@@ -378,7 +378,7 @@ def processed(
     grouped: Grouped,
     function: Callable[[Any, list[Tuple], Timers], Answer],
     fields: str | Fields,
-    on_timer: Callable[[Any, Timer, Timers], Answer],
+    on_timer: Callable[[Any, DueTimer, Timers], Answer],
     state: State,
     time: Literal["event", "planned"] | None,
     clock: Duration | None,

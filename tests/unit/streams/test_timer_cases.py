@@ -10,7 +10,7 @@ import pytest
 from tests.unit.streams.cases.timers import CASES, TimerCase
 from tests.unit.streams.timer_txids import Timed
 from tests.unit.streams.txids import second, seconds
-from txtopo.streams import Timer, Timers
+from txtopo.streams import DueTimer, Timers
 
 
 def after(timers: Timers, length: float) -> datetime.datetime:
@@ -22,7 +22,7 @@ class TellsNow:
     def rows(self, value: Any, rows: Any, timers: Timers) -> Any:
         return 1, [["now", round(seconds(timers.now) or 0)]]
 
-    def timer(self, value: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, value: Any, timer: DueTimer, timers: Timers) -> Any:
         raise AssertionError("there are no timers")
 
 
@@ -31,7 +31,7 @@ class FiveLater:
         timers.set(after(timers, 5))
         return rows[-1]["n"], [["input", row["n"]] for row in rows]
 
-    def timer(self, value: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, value: Any, timer: DueTimer, timers: Timers) -> Any:
         return value, [["timer", value]]
 
 
@@ -42,7 +42,7 @@ class CiaoAndHello:
             timers.set(second(10), name) if row["n"] > 0 else timers.delete(name)
         return 1, []
 
-    def timer(self, value: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, value: Any, timer: DueTimer, timers: Timers) -> Any:
         return 1, [[f"{timer.key}{timer.name}", round(seconds(timer.at) or 0)]]
 
 
@@ -51,7 +51,7 @@ class TenLaterAgain:
         timers.set(after(timers, 10))
         return 1, []
 
-    def timer(self, value: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, value: Any, timer: DueTimer, timers: Timers) -> Any:
         timers.set(after(timers, 10))
         return 1, [["timer", round(seconds(timer.at) or 0)]]
 
@@ -63,7 +63,7 @@ class CountsToThree:
             timers.set(after(timers, 5))
         return (None, []) if more == 3 else (more, [[key, more]])
 
-    def timer(self, count: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, count: Any, timer: DueTimer, timers: Timers) -> Any:
         return None, [[timer.key, -1]]
 
 
@@ -75,7 +75,7 @@ class MovesItsTimer:
         more = (count or 0) + len(rows)
         return more, [[key, more]]
 
-    def timer(self, count: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, count: Any, timer: DueTimer, timers: Timers) -> Any:
         return count, [[timer.key, -1]]
 
 
@@ -86,7 +86,7 @@ class ThreeTimers:
                 timers.set(after(timers, length), str(length))
         return (count or 0) + len(rows), []
 
-    def timer(self, count: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, count: Any, timer: DueTimer, timers: Timers) -> Any:
         return (None if timer.name == "15" else count), [[timer.key, count]]
 
 
@@ -97,7 +97,7 @@ class LatestTime:
         timers.set(second(latest + 5))
         return latest, [[rows[0]["key"], latest]]
 
-    def timer(self, latest: Any, timer: Timer, timers: Timers) -> Any:
+    def timer(self, latest: Any, timer: DueTimer, timers: Timers) -> Any:
         return None, [[timer.key, -1]]
 
 

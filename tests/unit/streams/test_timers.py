@@ -28,9 +28,8 @@ from txtopo import (
 from txtopo.context import EPOCH
 from txtopo.errors import EmitError, StateUsageError, TopologyChanged, ValueRefusedError
 from txtopo.spouts import MemoryTransactionalSpout
-from txtopo.streams import DataStream, Timer, Timers, tumbling
+from txtopo.streams import DataStream, DueTimer, Timers, tumbling
 
-RULES = ("txtopo.streams.timers", "Rules")
 TEN = datetime.timedelta(seconds=10)
 
 Function = Callable[..., Any]
@@ -43,7 +42,7 @@ def setting(value: int | None, rows: Any, timers: Timers) -> Any:
     return (value or 0) + len(rows), []
 
 
-def telling(value: int | None, timer: Timer, timers: Timers) -> Any:
+def telling(value: int | None, timer: DueTimer, timers: Timers) -> Any:
     """Emit the timer and the value; keep the value."""
     return value, [[f"{timer.key}{timer.name}@{seconds(timer.at):g}", value]]
 
@@ -55,7 +54,7 @@ def named(value: int | None, rows: Any, timers: Timers) -> Any:
     return value or 0, []
 
 
-@pytest.mark.rule(*RULES, 1, 2)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 1, 2)
 def test_a_timer_fires_once_when_the_watermark_reaches_its_moment() -> None:
     timed = Timed(setting, telling)
 
@@ -67,7 +66,7 @@ def test_a_timer_fires_once_when_the_watermark_reaches_its_moment() -> None:
     assert timed.values() == {"a": 1}
 
 
-@pytest.mark.rule(*RULES, 1)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 1)
 def test_a_name_has_one_moment() -> None:
     """Neither the earlier moment nor the same moment a second time makes another timer."""
     timed = Timed(setting, telling)
@@ -79,7 +78,7 @@ def test_a_name_has_one_moment() -> None:
     assert timed.run([], 20) == []
 
 
-@pytest.mark.rule(*RULES, 1)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 1)
 def test_a_deleted_timer_does_not_fire() -> None:
     def function(value: Any, rows: Any, timers: Timers) -> Any:
         for row in rows:
@@ -95,7 +94,7 @@ def test_a_deleted_timer_does_not_fire() -> None:
     assert timed.run([("b", 0, 0)], 10) == [], "in the txid that would have fired it"
 
 
-@pytest.mark.rule(*RULES, 2)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 2)
 def test_while_the_watermark_is_unknown_no_timer_fires() -> None:
     timed = Timed(setting, telling)
 
@@ -103,7 +102,7 @@ def test_while_the_watermark_is_unknown_no_timer_fires() -> None:
     assert timed.run([], -1e6 + 10) == [("a@-999990", 1)]
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 3)
 def test_with_event_time_rows_come_before_the_timers_that_they_make_due() -> None:
     """A payment in the batch that moves the watermark past its deadline is not too late."""
     timed = Timed(setting, telling)
@@ -113,7 +112,7 @@ def test_with_event_time_rows_come_before_the_timers_that_they_make_due() -> Non
     assert timed.run([], 19) == [("a@19", 2)]
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 3)
 def test_with_planned_time_timers_come_before_the_rows() -> None:
     """So it makes no difference whether there was a txid in between."""
 
@@ -132,7 +131,7 @@ def test_with_planned_time_timers_come_before_the_rows() -> None:
         assert timed.timers() == {("a", ""): 22}
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 3)
 def test_timers_fire_in_the_order_of_moment_key_and_name() -> None:
     timed = Timed(named, telling)
     timed.run([("b", 2, 7), ("b", 1, 8), ("a", 3, 8), ("a", 1, 9), ("a", 2, 8)], 0)
@@ -154,7 +153,7 @@ def test_the_function_is_called_once_for_each_key_with_its_rows_in_order() -> No
     assert found == [("b[1, 3]", 1), ("b[1, 3]", 3), ("a[2]", 2)]
 
 
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 4)
 def test_a_moment_that_has_passed_fires_after_the_rows_that_set_it() -> None:
     for planned in (True, False):
         timed = Timed(named, telling, planned=planned)
@@ -164,12 +163,12 @@ def test_a_moment_that_has_passed_fires_after_the_rows_that_set_it() -> None:
         assert timed.run([], 100) == []
 
 
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 4)
 @pytest.mark.parametrize("planned", [True, False])
 def test_a_timer_that_sets_itself_later_fires_for_each_moment_that_has_passed(
     planned: bool,
 ) -> None:
-    def again(value: Any, timer: Timer, timers: Timers) -> Any:
+    def again(value: Any, timer: DueTimer, timers: Timers) -> Any:
         timers.set(timer.at + TEN)
         return telling(value, timer, timers)
 
@@ -180,11 +179,11 @@ def test_a_timer_that_sets_itself_later_fires_for_each_moment_that_has_passed(
     assert timed.timers() == {("a", ""): 40}
 
 
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 4)
 @pytest.mark.parametrize("planned", [True, False])
 @pytest.mark.parametrize("back", [0, 5])
 def test_a_timer_that_sets_itself_no_later_fires_in_the_next_txid(planned: bool, back: int) -> None:
-    def again(value: Any, timer: Timer, timers: Timers) -> Any:
+    def again(value: Any, timer: DueTimer, timers: Timers) -> Any:
         timers.set(timer.at - datetime.timedelta(seconds=back))
         return telling(value, timer, timers)
 
@@ -196,9 +195,9 @@ def test_a_timer_that_sets_itself_no_later_fires_in_the_next_txid(planned: bool,
     assert found == [["a@10"], [f"a@{10 - back}"], [f"a@{10 - 2 * back}"]]
 
 
-@pytest.mark.rule(*RULES, 1, 4)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 1, 4)
 def test_a_call_for_a_timer_may_move_and_delete_others_that_are_due() -> None:
-    def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
+    def on_timer(value: Any, timer: DueTimer, timers: Timers) -> Any:
         if timer.name == "1":
             timers.delete("2")
             for moment in (7, 8, 7):
@@ -215,7 +214,7 @@ def test_a_call_for_a_timer_may_move_and_delete_others_that_are_due() -> None:
     assert timed.timers() == {("a", "4"): 50}
 
 
-@pytest.mark.rule(*RULES, 5)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 5)
 def test_a_call_that_returns_no_value_deletes_all_timers_of_its_key() -> None:
     """Also those that it has set: its rows might as well have been in two batches."""
 
@@ -233,9 +232,9 @@ def test_a_call_that_returns_no_value_deletes_all_timers_of_its_key() -> None:
     assert [what for what, _ in timed.run([], 50)] == ["b1@20"]
 
 
-@pytest.mark.rule(*RULES, 5)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 5)
 def test_a_timer_of_a_value_that_another_timer_removed_does_not_fire() -> None:
-    def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
+    def on_timer(value: Any, timer: DueTimer, timers: Timers) -> Any:
         timers.set(second(8), "8")
         return None, [[timer.name, value]]
 
@@ -247,7 +246,7 @@ def test_a_timer_of_a_value_that_another_timer_removed_does_not_fire() -> None:
     assert timed.values() == {}
 
 
-@pytest.mark.rule(*RULES, 5)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 5)
 def test_a_value_that_comes_back_in_the_same_txid_has_the_timers_set_since() -> None:
     def function(value: Any, rows: Any, timers: Timers) -> Any:
         return 7, named(value, rows, timers)[1]
@@ -260,12 +259,12 @@ def test_a_value_that_comes_back_in_the_same_txid_has_the_timers_set_since() -> 
     assert timed.timers() == {("a", "3"): 50}
 
 
-@pytest.mark.rule(*RULES, 7)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 7)
 def test_a_late_row_is_a_row_and_now_tells_that_it_is_late() -> None:
     def function(value: Any, rows: Any, timers: Timers) -> Any:
         return 1, [[str(timers.now and row["ts"] < timers.now), row["n"]] for row in rows]
 
-    def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
+    def on_timer(value: Any, timer: DueTimer, timers: Timers) -> Any:
         return value, [["timer", seconds(timers.now)]]
 
     timed = Timed(function, on_timer)
@@ -277,7 +276,7 @@ def test_a_late_row_is_a_row_and_now_tells_that_it_is_late() -> None:
 def test_in_a_call_for_a_timer_now_is_the_time_after_the_txid() -> None:
     found: list[float | None] = []
 
-    def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
+    def on_timer(value: Any, timer: DueTimer, timers: Timers) -> Any:
         found.append(seconds(timers.now))
         return telling(value, timer, timers)
 
@@ -288,7 +287,7 @@ def test_in_a_call_for_a_timer_now_is_the_time_after_the_txid() -> None:
     assert found == [17]
 
 
-@pytest.mark.rule(*RULES, 2, 6)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 2, 6)
 @pytest.mark.parametrize("url", ["memory:", "sqlite"])
 @pytest.mark.parametrize("planned", [True, False])
 def test_an_attempt_that_was_written_is_done_again_from_what_was_before(
@@ -315,7 +314,7 @@ def test_an_attempt_that_was_written_is_done_again_from_what_was_before(
     assert timed.values() == {"a": 3, "b": 2, "c": 1}
 
 
-@pytest.mark.rule(*RULES, 6)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 6)
 def test_a_txid_reads_the_timers_that_are_due_and_no_others(tmp_path: Path) -> None:
     """Of 100,000 timers of 20,000 keys, four are due."""
 
@@ -362,7 +361,7 @@ def test_values_are_what_the_state_would_return_also_within_a_txid() -> None:
         timers.set(rows[0]["ts"])
         return {"n": len(rows), "names": ["x", {"y": 1}]}, []
 
-    def on_timer(value: Any, timer: Timer, timers: Timers) -> Any:
+    def on_timer(value: Any, timer: DueTimer, timers: Timers) -> Any:
         return {**value, "n": 5}, [[repr(value), 0]]
 
     timed = Timed(function, on_timer, value="n long, names json")
@@ -424,7 +423,7 @@ def watch(order: Any, rows: Any, timers: Timers) -> Any:
     return order, []
 
 
-def alarm(order: Any, timer: Timer, timers: Timers) -> Any:
+def alarm(order: Any, timer: DueTimer, timers: Timers) -> Any:
     return None, [[order["placed"], timer.key, timer.at]]
 
 
@@ -453,7 +452,7 @@ ORDERS = [
 ]
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 3)
 @pytest.mark.parametrize("config", [LOCAL, GROUPS], ids=["one by one", "groups"])
 @pytest.mark.parametrize("take", [1, 2, 3, 11])
 def test_a_function_that_compares_times_does_not_depend_on_how_batches_are_cut(
@@ -497,7 +496,7 @@ def beating(url: str, **more: Any) -> Any:
         timers.set(timers.now + datetime.timedelta(seconds=1))
         return (beats or 0) + len(rows), []
 
-    def silent(beats: int | None, timer: Timer, timers: Timers) -> Any:
+    def silent(beats: int | None, timer: DueTimer, timers: Timers) -> Any:
         return None, [[timer.key, beats]]
 
     def write(builder: StreamBuilder, rows: DataStream) -> None:
@@ -510,7 +509,7 @@ def beating(url: str, **more: Any) -> Any:
     return write
 
 
-@pytest.mark.rule(*RULES, 2)
+@pytest.mark.rule("txtopo.streams.timers", "Rules", 2)
 def test_with_a_clock_planned_time_passes_while_the_source_is_silent(url: str) -> None:
     builder = StreamBuilder("watch")
     spout = MemoryTransactionalSpout({0: events(("a", 0), ("b", 0), ("a", 0))}, EVENT, 1)
