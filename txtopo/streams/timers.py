@@ -29,8 +29,10 @@ What depends on how batches are cut
 With event time, all rows before the moment of a timer come before it, except those that are late.
 A row at or after the moment comes before it or after it: that depends on when the watermark moved.
 A function that compares the times of rows with the moment does not depend on it, if it also treats
-rows one by one. With planned time a row comes after all timers that are due when it is planned, so
-it makes no difference whether there were txids without rows in between.
+rows one by one. If it removes a value and makes another one in the same call, no value was removed
+for rule 5; then it must delete the earlier timers itself. With planned time a row comes after all
+timers that are due when it is planned, so it makes no difference whether there were txids without
+rows in between.
 """
 
 from __future__ import annotations
