@@ -68,8 +68,8 @@ FACES = {
         Sum TopN open_state read_together register_backend
     """,
     "txtopo.streams": """
-        DataStream DeltaLookup FilesLookup Grouped Lookup QueryLookup RowWindowed StreamBuilder Table
-        Windowed session sliding tumbling
+        DataStream DeltaLookup DueTimer FilesLookup Grouped Lookup QueryLookup RowWindowed StreamBuilder
+        Table Timers Windowed session sliding tumbling
     """,
     "txtopo.outbox": """
         OutboxRow Publisher

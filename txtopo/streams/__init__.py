@@ -4,11 +4,13 @@ from txtopo.streams.builder import StreamBuilder
 from txtopo.streams.lookup_sources import DeltaLookup, FilesLookup, QueryLookup
 from txtopo.streams.lookups import Lookup
 from txtopo.streams.stream import DataStream, Grouped, RowWindowed, Table, Windowed
+from txtopo.streams.timers import DueTimer, Timers
 from txtopo.streams.windows import session, sliding, tumbling
 
 __all__ = [
     "DataStream",
     "DeltaLookup",
+    "DueTimer",
     "FilesLookup",
     "Grouped",
     "Lookup",
@@ -16,6 +18,7 @@ __all__ = [
     "RowWindowed",
     "StreamBuilder",
     "Table",
+    "Timers",
     "Windowed",
     "session",
     "sliding",

@@ -97,6 +97,7 @@ from txtopo.streams.tables import (
     answer_fields,
     changed_fields,
 )
+from txtopo.streams.timers import DueTimer, Timers, processed
 from txtopo.streams.windows import (
     BOUNDS,
     END,
@@ -1180,6 +1181,51 @@ class Grouped:
                 bolt, ports = ExpiringValues(expiry, *arguments), (*ports, *watermark)
             node = stream.draft.add(BoltNode(taken, ports, 1, bolt, (), {taken: kept}))
             return stream._on(Port(node), declared)
+
+    def process(
+        self,
+        function: Callable[[Any, list[Tuple], Timers], tuple[Any, Iterable[Sequence[Any]] | None]],
+        fields: str | Fields,
+        *,
+        on_timer: Callable[[Any, DueTimer, Timers], tuple[Any, Iterable[Sequence[Any]] | None]],
+        state: State,
+        time: Literal["event", "planned"] | None = None,
+        clock: Duration | None = None,
+        order_by: Names = (),
+        id: str | None = None,
+    ) -> DataStream:
+        """Keep a value of each group, and timers that call a function at moments that you set.
+
+        Both functions run in the commit phase, one txid after the other. In each txid *function* is
+        called once for each group that has rows. It may set timers, which are rows of a state.
+        *on_timer* is called in the txid in which time passes the moment of a timer. See
+        :mod:`txtopo.streams.timers`.
+
+        Args:
+            function: Gets the value of the group, its rows of this txid, and :class:`Timers`. The
+                value is None if there is none, and a dict if the state has several value columns.
+                Returns the next value (None to remove it, with all timers) and the rows to emit: a
+                list of lists of values.
+            fields: The fields of the emitted rows.
+            on_timer: Gets the value of the group, a :class:`DueTimer`, and :class:`Timers`. Returns
+                the same as *function*.
+            state: The state, opaque. Its value columns are those of
+                ``open_state(…, value=Fields(…))``; this operator sets its key columns. Timers are
+                in the table ``<table>_timers`` beside it.
+            time: Whether moments are of event time, which passes as the watermark does, or of
+                planned time, which passes with each txid. By default it is event time if the stream
+                has it.
+            clock: With planned time: for this long after the last txid there is another one, even
+                without rows; at least a second. By default timers wait for the next rows.
+            order_by: The columns by which the rows of one batch are ordered. Without it they stay
+                in the order in which they were emitted; rows of different tasks are in any order.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: An argument is wrong, the stream has no event time, or the state is used
+                elsewhere.
+        """
+        return processed(self, function, fields, on_timer, state, time, clock, order_by, id)
 
     def _time_to_live(
         self, kept: State, after: Duration, value: Fields

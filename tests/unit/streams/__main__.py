@@ -18,6 +18,7 @@ from tests.unit.streams.captured_programs import judged_log
 from tests.unit.streams.row_window_programs import judged_row_windows
 from tests.unit.streams.seeds import judged_program, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
+from tests.unit.streams.timer_programs import judged_timer_program
 from tests.unit.streams.worlds import TIMED, RecuttingSpout, timed_topology
 from txtopo.bolts.bolt import Committer
 from txtopo.sources.clock import ClockTransactionalSpout
@@ -28,6 +29,7 @@ JUDGES = (
     judged_timed_program,
     judged_log,
     judged_row_windows,
+    judged_timer_program,
 )
 """The families of random programs."""
 

@@ -11,7 +11,7 @@ import pytest
 
 from state_backends.sql.backend import SqlBackend
 from tests.faults.simulated.fresh_seeds import fresh_seeds
-from tests.unit.streams.__main__ import of_seed, section
+from tests.unit.streams.__main__ import JUDGES, of_seed, section
 from tests.unit.streams.seeds import assert_promises_kept, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
 from tests.unit.streams.worlds import (
@@ -68,7 +68,8 @@ def test_the_report_says_how_many_there_were_and_what_they_had() -> None:
     lines = section("some --seeds 7", found)
 
     assert "    some --seeds 7" in lines
-    assert "* 14 programs, half of them with event time, 0 with a violation" in lines
+    families = len(JUDGES)
+    assert f"* {7 * families} programs of {families} families, 0 with a violation" in lines
 
 
 def in_order(count: int, seed: int, source: str) -> list[list[Any]]:
