@@ -61,7 +61,7 @@ class DataSourceSpout(TransactionalSpout):
     and ``read`` in each task. ``partitions(start, end)`` must return the same list in each task;
     use one task if it does not. The ranges of a simple reader are read in one task. ``commit(end)``
     is called once everything up to *end* is durably committed; not for each batch, and possibly
-    again after a restart.
+    again after a restart. ``reportLatestOffset`` (PySpark 4.2) is asked for the lag only.
 
     ``latestOffset`` may have the signature of PySpark 4.2, with the end of the previous batch and a
     ``ReadLimit``, or the older one without arguments, where the reader decides the size of a batch.
@@ -115,7 +115,9 @@ class DataSourceSpout(TransactionalSpout):
         """Create the planning part, which has the reader of the driver."""
         reader = made(self._open)
         self._done = _Done(told=has_commit(reader))
-        return _DataSourceCoordinator(reader, self._rows_max, self._done, config, context)
+        limited = not isinstance(reader, SimpleReader) and takes_limit(reader)
+        kind = _LimitedCoordinator if limited else _DataSourceCoordinator
+        return kind(reader, self._rows_max, self._done, config, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Create an emitting part; the one in the driver only passes on committed ends."""
@@ -203,20 +205,15 @@ class _DataSourceCoordinator(TransactionalCoordinator):
                 got=rows_max,
             )
         self._next: dict[str, Json] | None = None
-        setting = config.pace.limiting
-        if setting is not None and (isinstance(reader, SimpleReader) or not self._limited):
-            raise ConfigError(
-                f"this reader takes no limit, so its batches cannot be limited; got {setting} and "
-                f"{name_of(reader)}; expected a reader with latestOffset(start, limit); leave "
-                f"{setting} out",
-                setting=setting,
-            )
+        # Whether a batch may be held back until there is more to read.
+        self._gathers = config.pace.min_batch_rows is not None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether the latest offset is after the last batch.
 
-        The answer of the reader is kept until it is planned. The first batch is always ready, so
-        that the initial offset is stored.
+        The answer of the reader is kept until it is planned, unless batches wait for a minimum:
+        then it is asked again. The first batch is always ready, so that the initial offset is
+        stored.
         """
         if last.metadata is not None:
             self._done.planned(last.txid, last.metadata)
@@ -226,7 +223,7 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         else:
             start = copied(self._reader.initialOffset(), "initialOffset")
         self._commit()
-        if self._next is None or self._next["start"] != start:
+        if self._next is None or self._next["start"] != start or self._gathers:
             end = self._latest(start)
             if behind(start, end):
                 text = "the source's latest offset %s is behind %s; nothing is read"
@@ -238,16 +235,15 @@ class _DataSourceCoordinator(TransactionalCoordinator):
             return False
         return True
 
-    def initialize_transaction(
-        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
-    ) -> Json:
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
         planned, self._next = self._next, None
         assert planned is not None, "only asked when it was ready"
-        if rows_max is not None and (self._rows_max is None or rows_max < self._rows_max):
-            start = planned["start"]
-            end = self._latest(start, rows_max)
-            planned["end"] = start if behind(start, end) else end
         return planned
+
+    def unread(self, last: LastBatch) -> Mapping[str, int] | None:
+        """Return None, since offsets do not count rows; nothing for a batch that stores a start."""
+        found = self._next
+        return {} if found is not None and same(found["start"], found["end"]) else None
 
     def close(self) -> None:
         self._commit()
@@ -269,6 +265,21 @@ class _DataSourceCoordinator(TransactionalCoordinator):
     def _commit(self) -> None:
         for end in self._done.take():
             self._reader.commit(end)
+
+
+class _LimitedCoordinator(_DataSourceCoordinator):
+    """Has a reader whose ``latestOffset`` takes a limit."""
+
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        planned = super().initialize_transaction(txid, previous_metadata)
+        assert isinstance(planned, dict)
+        if rows_max and (self._rows_max is None or rows_max < self._rows_max):
+            start = planned["start"]
+            end = self._latest(start, rows_max)
+            planned["end"] = start if behind(start, end) else end
+        return planned
 
 
 class _DataSourceEmitter(TransactionalEmitter):

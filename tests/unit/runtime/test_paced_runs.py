@@ -278,7 +278,7 @@ def test_a_spout_that_cannot_is_refused_at_the_start(
     assert str(error.value.facts["setting"]).removeprefix("pace.") in settings
 
 
-@pytest.mark.rule("txtopo.pacing", "Rules", 3)
+@pytest.mark.rule("txtopo.pacing", "Rules", 4)
 def test_an_emitter_that_emits_more_than_its_limit_ends_the_run() -> None:
     run = topology(Opaque(EmitsTooMuch)).start(
         config=replace(LOCAL, pace=Pace(max_rows_per_second=5))
@@ -332,7 +332,7 @@ def test_a_restart_goes_on_from_the_stored_level_of_the_rate() -> None:
     times.now_s += 1
     planned = first.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     assert isinstance(planned, Planned)
-    assert planned.metadata.pace == {"rows_max": [10], "credit": 0.0, "at_s": 1.0}
+    assert planned.metadata.pace == {"rows_max": {"numbers": [10]}, "credit": 0.0, "at_s": 1.0}
 
     stored = {1: with_cut(planned.metadata, {"0": [0, 10]}, graph.spout.id)}
     second = BatchPlanner(graph, config, times)

@@ -48,7 +48,8 @@ class FilesTransactionalSpout(TransactionalSpout):
     earlier paths in the list as well, or start once with ``Config(allow_change=['source'])``.
 
     ``Progress.lag`` shows how many ``files`` and ``bytes`` were found and are not read yet. The
-    files are listed again when all files found before are planned.
+    files are listed again when all files found before are planned, and while a batch waits for
+    ``Pace(min_batch_rows=…)``.
 
     Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
     read Parquet footers, or the lines of the files. Files of lines are divided at any byte, so a
@@ -131,6 +132,7 @@ class FilesTransactionalSpout(TransactionalSpout):
             self._partitions or context.tasks,
             self._order,
             may_change=config.may_change(ChangeKind.SOURCE),
+            gathers=config.pace.min_batch_rows is not None,
         )
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:

@@ -213,6 +213,10 @@ class QueryCoordinator(TransactionalCoordinator):
             "source": {**self._source.identity},
         }
 
+    def planned_rows(self, metadata: Json) -> int:
+        """Return how many rows a planned batch has."""
+        return sum(rows for _, rows in self._source.planned(metadata).cuts)
+
     def held_back(self) -> str | None:
         """Return which rows wait until their time has come."""
         if self._ahead is None:
