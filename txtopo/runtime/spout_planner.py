@@ -107,13 +107,18 @@ class SpoutPlanner:
         self._times = times
         self._paced, self._limited = bool(config.pace.given), config.pace.limiting is not None
         # Called here, since it opens the emitter if that is what takes the limit.
-        if self._limited and not self._divides():
+        if self._limited and not self.divides:
             text = (
                 "topology %r: spout %r takes no limit; its batches are as large as it makes them, "
                 "one is in flight at a time, and what it has above its limit is paid back"
             )
             about = {"topology": topology_id, "component": spout.id}
             _logger.info(text, *about.values(), extra=about)
+
+    @property
+    def divides(self) -> bool:
+        """Whether the spout takes the limit of a batch."""
+        return self._kind.divides(self._coordinator, self._opened_emitter)
 
     @property
     def counts_commits(self) -> bool:
@@ -137,7 +142,7 @@ class SpoutPlanner:
             partitions = self._kind.partitions(self._coordinator)
             count = partitions if type(partitions) is int else 0  # the task refuses another type
             unread = self._unread(last) if self._paced else None
-            divides = not self._limited or self._divides()
+            divides = not self._limited or self.divides
             return ReadySpout(txid, last, Offer(last_txid, unread, count, divides), partitions)
 
     def plan(self, ready: ReadySpout, limit: Limit = None) -> SpoutPlan:
@@ -261,9 +266,6 @@ class SpoutPlanner:
         if self._times is None or stamp is None:
             return None
         return max(0.0, self._times.wall_clock() - time_of(stamp) / 1000)
-
-    def _divides(self) -> bool:
-        return self._kind.divides(self._coordinator, self._opened_emitter)
 
     def _unread(self, last: LastBatch) -> dict[str, int] | None:
         # A coordinator of a user need not be derived from ours, and then may lack the method.

@@ -51,7 +51,8 @@ class Densities:
             else:
                 import pyarrow as pa
 
-                sample = pa.CompressedInputStream(opened, compression).read(SAMPLE_BYTES)
-                size = opened.tell()
-        lines = sample.count(b"\n") + (not sample.endswith(b"\n"))
+                with pa.CompressedInputStream(opened, compression) as unpacked:
+                    sample = unpacked.read(SAMPLE_BYTES)
+                    size = opened.tell()
+        lines: int = sample.count(b"\n") + (not sample.endswith(b"\n"))
         return lines / max(size, 1)
