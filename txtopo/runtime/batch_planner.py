@@ -149,12 +149,16 @@ class BatchPlanner:
             self._withdraw(attempt.txid)
             raise
 
-    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, if its spout knows.
+    def lag(self, metadata: BatchMetadata, txid: int | None = None) -> Mapping[str, int]:
+        """Return how many records are behind a batch, by partition, or in a unit of lag.
 
         With several spouts the name of a partition is ``spout/partition``.
+
+        Args:
+            metadata: The metadata of the batch.
+            txid: The batch; None to leave out what only the planner knows.
         """
-        return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id)))
+        return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id), txid))
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
         """Return the records that sources lost before a batch could read them, by partition."""

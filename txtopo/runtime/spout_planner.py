@@ -26,6 +26,9 @@ from txtopo.topology.spout_kinds import KnownShare
 
 _logger = logger_of("txtopo.spouts")
 
+# Txids of which it is kept since when the spout was ready; far more than are ever in flight.
+_READY_MAX = 1_000
+
 
 @dataclass(frozen=True, slots=True)
 class ReadySpout:
@@ -63,6 +66,9 @@ class SpoutPlanner:
     Each of the two is called by one thread at a time. A call waits while an earlier one has not
     returned, be it of an abandoned attempt or of an earlier term. Only ``lag``, ``lost`` and
     ``cleanup_before`` do not wait.
+
+    The lag of a batch is what the spout says. If it says nothing, it is told how many ``seconds``
+    ago the spout was first found to have more than the batch: 0 if it was found to have no more.
 
     Attributes:
         spout_id: Id of the spout.
@@ -104,6 +110,9 @@ class SpoutPlanner:
         # Held across calls of user code, which may block: that is what they are for. No durable
         # step is marked while they are held.
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
+        # When the spout was first found ready for a txid; None if it was found to have nothing.
+        # Only single operations change it, since lag() has its own thread.
+        self._ready_s: dict[int, float | None] = {}
         self._times = times
         self._paced, self._limited = bool(config.pace.given), config.pace.limiting is not None
         # Called here, since it opens the emitter if that is what takes the limit.
@@ -137,7 +146,9 @@ class SpoutPlanner:
         metadata = None if share is None else self._plain(self._kind.known(share))
         last = LastBatch(last_txid, metadata, pending, self._idle_s(action))
         with self._coordinator_lock:
-            if not self._coordinator.is_ready(txid, last):
+            is_ready = self._coordinator.is_ready(txid, last)
+            self._note_ready(txid, is_ready=is_ready)
+            if not is_ready:
                 return NotReady(action.attempt)
             partitions = self._kind.partitions(self._coordinator)
             count = partitions if type(partitions) is int else 0  # the task refuses another type
@@ -168,10 +179,22 @@ class SpoutPlanner:
         _, share = self._before(action)
         return None if share is None else self._kind.carried(share)
 
-    def lag(self, share: SpoutShare) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, where the spout knows it."""
+    def lag(self, share: SpoutShare, txid: int | None = None) -> Mapping[str, int]:
+        """Return how many records are behind a batch, by partition, or in a unit of lag.
+
+        Args:
+            share: The share of the spout in the batch.
+            txid: The batch; None to leave out what only the planner knows.
+        """
         lag = self._coordinator.lag(self._plain(self._kind.known(share)) or {})
-        return {str(partition): int(records) for partition, records in dict(lag).items()}
+        told = {str(partition): int(records) for partition, records in dict(lag).items()}
+        if told or txid is None or self.time_only or self._times is None:
+            return told
+        try:
+            ready_s = self._ready_s[txid + 1]
+        except KeyError:
+            return {}  # the spout was not asked for more
+        return {"seconds": 0 if ready_s is None else int(max(0.0, self._times.now() - ready_s))}
 
     def lost(self, share: SpoutShare) -> Mapping[str, str]:
         """Return the records that the source lost before a batch could read them, by partition."""
@@ -249,6 +272,14 @@ class SpoutPlanner:
         with self._emitter_lock:
             if self._emitter is not None:
                 self._emitter.close()
+
+    def _note_ready(self, txid: int, *, is_ready: bool) -> None:
+        if self._times is None:
+            return
+        if not is_ready or self._ready_s.get(txid) is None:
+            self._ready_s[txid] = self._times.now() if is_ready else None
+        if len(self._ready_s) > _READY_MAX:
+            del self._ready_s[next(iter(self._ready_s))]
 
     def _before(self, action: PlanBatch) -> KnownShare:
         """Return the previous txid, whose plan is known, with the share of the spout."""

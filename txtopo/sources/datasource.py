@@ -205,6 +205,7 @@ class _DataSourceCoordinator(TransactionalCoordinator):
                 got=rows_max,
             )
         self._next: dict[str, Json] | None = None
+        self._newest: Json = None
         # Whether a batch may be held back until there is more to read.
         self._gathers = config.pace.min_batch_rows is not None
 
@@ -230,6 +231,7 @@ class _DataSourceCoordinator(TransactionalCoordinator):
                 _logger.warning(text, end, start, extra={**self._about, "txid": txid})
                 end = start
             self._next = {"start": start, "end": end}
+            self._newest = self._reported(end)
         if txid > 1 and same(start, self._next["end"]):
             self._next = None
             return False
@@ -244,6 +246,31 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         """Return None, since offsets do not count rows; nothing for a batch that stores a start."""
         found = self._next
         return {} if found is not None and same(found["start"], found["end"]) else None
+
+    def lag(self, metadata: Json) -> Mapping[str, int]:
+        """Return by how many ``offsets`` the reader was ahead of a batch when it was last asked.
+
+        That is the sum of all differences of numbers; nothing if the offsets have no numbers.
+        """
+        if not metadata or self._newest is None:
+            return {}
+        ahead = offsets_between(_range(metadata)[1], self._newest)
+        return {} if ahead is None else {"offsets": ahead}
+
+    def _reported(self, end: Json) -> Json:
+        """Return the newest offset, for the lag; None if it is not known."""
+        report = getattr(self._reader, "reportLatestOffset", lambda: None)
+        try:
+            newest = copied(report(), "reportLatestOffset")
+            if newest is not None or not self._limited:
+                return end if newest is None else newest
+            limit = self._reader.getDefaultReadLimit() if self._rows_max is None else self._rows_max
+        except Exception:
+            text = "the source could not report its latest offset; its lag is not known"
+            _logger.warning(text, exc_info=True, extra=self._about)
+            return None
+        is_all = limit is None or type(limit).__name__ == "ReadAllAvailable"
+        return end if is_all else None
 
     def close(self) -> None:
         self._commit()
@@ -711,6 +738,17 @@ def behind(start: Json, end: Json) -> bool:
     return bool(changed) and all(
         type(old) is type(new) and type(old) in (int, float) and new < old for old, new in changed
     )
+
+
+def offsets_between(start: Json, end: Json) -> int | None:
+    """Return the sum of how far the numbers of *end* are ahead; None if it has no whole numbers."""
+    before = dict(_leaves(start))
+    ahead = [
+        max(0, value - known) if type(known := before.get(path, 0)) is int else 0
+        for path, value in _leaves(end)
+        if type(value) is int
+    ]
+    return sum(ahead) if ahead else None
 
 
 def _leaves(offset: Json, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, Any]]:
