@@ -443,7 +443,8 @@ class DeltaCoordinator(TransactionalCoordinator):
         self._limits = limits
         self._first = first
         self._table = table
-        self._empty_before: Position = first
+        # From the first position to the second one there is nothing to read.
+        self._empty: tuple[Position, Position] = first, first
         # The last version at which the identity of the table was checked.
         self._compared: int | None = None
 
@@ -455,7 +456,7 @@ class DeltaCoordinator(TransactionalCoordinator):
             assert version <= latest
             return True
         # Versions without files are not examined again.
-        self._empty_before = max(self._empty_before, (latest + 1, 0))
+        self._empty = self._end(last.metadata), max(self._empty[1], (latest + 1, 0))
         return False
 
     def initialize_transaction(
@@ -493,7 +494,10 @@ class DeltaCoordinator(TransactionalCoordinator):
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many ``versions`` are behind the batch, as of the last look at the table."""
-        return {"versions": max(0, self._newest + 1 - self._position(metadata or None)[0])}
+        end, (empty_from, empty_before) = self._end(metadata or None), self._empty
+        if end >= empty_from:
+            end = max(end, empty_before)
+        return {"versions": max(0, self._newest + 1 - end[0])}
 
     def _cut(self, start: Position, latest: int, rows_max: int | None, *, counts: bool) -> _Cut:
         end, files, size, limits = start, 0, 0, self._limits
@@ -519,11 +523,14 @@ class DeltaCoordinator(TransactionalCoordinator):
         return not self.is_ready(last.txid + 1, last)
 
     def _position(self, metadata: Json) -> Position:
+        return max(self._end(metadata), self._empty[1])
+
+    def _end(self, metadata: Json) -> Position:
         last = self._first if metadata is None else positions(metadata)[1]
         match metadata:
             case {"whole": True}:
                 last = (last[0] + 1, 0)
-        return max(last, self._empty_before)
+        return last
 
     def _latest(self, metadata: Json) -> int:
         """Return the latest version, after a check that the table is still the same."""
