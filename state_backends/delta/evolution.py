@@ -14,8 +14,8 @@ Order
 A crash may leave the columns, with or without defaults, below the old declaration. The next claim
 repeats the steps: columns that are not declared have no other values.
 
-A log keeps partial aggregates, several rows a key. So its rows get what an aggregate has for no
-rows, which adds nothing, and another default is refused. No column is taken away.
+A log keeps partial aggregates, several rows a key. They get what an aggregate has for no rows,
+which adds nothing. No column is taken away.
 
 Older versions of the table, which readers of earlier txids open, have NULL in the new columns.
 """
@@ -34,7 +34,6 @@ from txtopo.plugins.stores import (
     TableChange,
     check_none_taken,
     declaration,
-    refused_change,
     table_change,
 )
 
@@ -55,8 +54,6 @@ def change_of(table: DeltaTable, state: StateTable, label: str) -> TableChange |
     if change is None:
         return None
     check_none_taken(change, label)
-    if state.mode == "log":
-        _check_nothing_added(change, label)
     return change
 
 
@@ -110,17 +107,3 @@ def add_columns(table: DeltaTable, layout: Layout, properties: CommitProperties)
 
 
 _GIVEN, _LOW = "txtopo_given", "txtopo_low"
-
-
-def _check_nothing_added(change: TableChange, label: str) -> None:
-    """Check that the rows of a log mean the same with the new columns."""
-    state, defaults = change.declared, dict(change.declared.defaults)
-    for field, aggregate in zip(state.value, state.aggregates, strict=True):
-        if field in change.added and defaults[field.name] != aggregate.initial:
-            raise refused_change(
-                f"the rows of a log are partial aggregates, so its column {field.name!r} begins "
-                f"with {aggregate.initial!r}, not with {defaults[field.name]!r}",
-                declaration(change.stored),
-                state,
-                label,
-            )
