@@ -193,7 +193,7 @@ class Plans(TransactionalCoordinator):
     """Eight rows a batch, whatever the limit."""
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        return (last.metadata or 0) < 5
+        return last.metadata != 5
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
         return (previous_metadata or 0) + 1

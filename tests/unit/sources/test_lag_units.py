@@ -96,7 +96,7 @@ class Reporting(LinesSource):
     """Its reader limits batches, and says where its source ends."""
 
     def streamReader(self, schema: Any) -> Any:
-        reader = super().streamReader(schema)
+        reader: Any = super().streamReader(schema)
         reader.reportLatestOffset = lambda: {"p0": 9}
         return reader
 
@@ -106,7 +106,7 @@ class Failing(LinesSource):
         def report() -> None:
             raise OSError("away")
 
-        reader = super().streamReader(schema)
+        reader: Any = super().streamReader(schema)
         reader.reportLatestOffset = report
         return reader
 
@@ -181,8 +181,12 @@ def graph_with(spout: Any) -> Graph:
     return TransactionalTopologyBuilder("lag", "spout", spout).build_topology().graph
 
 
+def no_frame(spark: Any, attempt: Any, metadata: Any) -> Any:
+    raise NotImplementedError
+
+
 @pytest.mark.parametrize(
-    "spout", [Silent(), DataFrameTransactionalSpout(Three(), lambda s, a, m: None, NUMBER)]
+    "spout", [Silent(), DataFrameTransactionalSpout(Three(), no_frame, NUMBER)]
 )
 def test_a_spout_that_says_nothing_is_behind_since_it_was_found_ready(spout: Any) -> None:
     """The planner knows that of each spout, without a call more."""

@@ -401,7 +401,7 @@ class DeltaLimits:
 
 
 @dataclass(frozen=True, slots=True)
-class _Cut:
+class _VersionsCut:
     """A batch that may be planned.
 
     Attributes:
@@ -499,12 +499,14 @@ class DeltaCoordinator(TransactionalCoordinator):
             end = max(end, empty_before)
         return {"versions": max(0, self._newest + 1 - end[0])}
 
-    def _cut(self, start: Position, latest: int, rows_max: int | None, *, counts: bool) -> _Cut:
+    def _cut(
+        self, start: Position, latest: int, rows_max: int | None, *, counts: bool
+    ) -> _VersionsCut:
         end, files, size, limits = start, 0, 0, self._limits
         rows: int | None = 0 if counts else None
         versions: set[int] = set()
         if rows_max == 0:
-            return _Cut(start, 0, 0, full=True)
+            return _VersionsCut(start, 0, 0, full=True)
         for version, at, file in files_between(self._log, start, (latest + 1, 0)):
             full = files == limits.files or size + file.bytes > limits.bytes
             full |= version not in versions and len(versions) == limits.versions
@@ -512,11 +514,11 @@ class DeltaCoordinator(TransactionalCoordinator):
             if rows_max is not None:
                 full |= rows is None or count is None or rows + count > rows_max
             if full and files and (version not in versions or not self._log.changes):
-                return _Cut(end, files, rows, full=True)
+                return _VersionsCut(end, files, rows, full=True)
             rows = None if rows is None or count is None else rows + count
             versions.add(version)
             files, size, end = files + 1, size + file.bytes, (version, at + 1)
-        return _Cut(end, files, rows, full=False)
+        return _VersionsCut(end, files, rows, full=False)
 
     def ended(self, last: LastBatch) -> bool:
         """Return whether no version that exists has a file to read."""

@@ -67,6 +67,7 @@ def changing(epoch: int) -> Any:
     return replace(claim_of("topology", epoch), changes_table=True)
 
 
+@pytest.mark.rule("state_backends.delta.evolution", "Order", 3)
 @pytest.mark.parametrize("step", STEPS)
 def test_a_claim_that_dies_is_repeated_whatever_the_next_program_says(
     url: str, old: StateDriver, step: str
@@ -90,6 +91,7 @@ def test_a_claim_that_dies_is_repeated_whatever_the_next_program_says(
             }
 
 
+@pytest.mark.rule("state_backends.delta.evolution", "Order", 1)
 @pytest.mark.parametrize("step", STEPS[:3])
 def test_a_claim_that_was_overtaken_changes_nothing_more(
     url: str, old: StateDriver, step: str
@@ -157,6 +159,7 @@ def test_defaults_of_all_types_are_exact(url: str, old: StateDriver) -> None:
         assert store.contents()["b"] == {"paid": 3, **defaults}
 
 
+@pytest.mark.rule("state_backends.delta.evolution", "Order", 2)
 def test_a_default_of_null_rewrites_no_file(url: str, old: StateDriver) -> None:
     before = set(table_of(old).file_uris())
     state = paid(url, "paid long, note string", note=None)
