@@ -225,7 +225,9 @@ class BatchPlanner:
                 pace = self._pacer.planned(asked, allowance, counted)
         metadata = BatchMetadata(shares, pace=pace, stamp=stamp)
         check_metadata_size(attempt.txid, metadata)
-        idle = not self._outages and all(part.time_only for part in taking)
+        # A spout that is held back has rows.
+        waits = self._outages or ready.keys() - allowance.limits.keys()
+        idle = not waits and all(part.time_only for part in taking)
         return Planned(attempt, metadata, idle=idle)
 
     def _withdraw(self, txid: int) -> None:

@@ -41,6 +41,7 @@ from txtopo.plugins.spouts import (
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import (
+    ClockTransactionalSpout,
     DataSourceSpout,
     DeltaTransactionalSpout,
     FilesTransactionalSpout,
@@ -314,6 +315,25 @@ def test_spouts_of_all_kinds_share_a_limit_and_all_rows_are_read(pace: Pace) -> 
     assert sum(commits.rows) == 40 + 3 + 40 + 5 * 8
     if pace.max_rows_per_second:
         assert max(commits.rows) <= 60 + 8, "one batch that cannot be divided is above it"
+
+
+@pytest.mark.parametrize(("rows", "is_idle"), [([], True), (ROWS[:3], False)])
+def test_a_clock_is_never_held_back_and_rows_that_are_held_back_are_not_idle(
+    rows: list[list[int]], is_idle: bool
+) -> None:
+    builder = TransactionalTopologyBuilder("paced", "clock", ClockTransactionalSpout("1 second"))
+    builder.set_spout("numbers", MemoryTransactionalSpout({0: rows}, NUMBER, 100))
+    bolt = builder.set_bolt("nothing", Nothing())
+    bolt.shuffle_grouping("clock").shuffle_grouping("numbers")
+    config = replace(LOCAL, pace=Pace(min_batch_rows=10, max_batch_delay_s=60.0))
+    planner = BatchPlanner(builder.build_topology().graph, config, Clock())
+    planner.begin({}, 1)
+    planned = planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+
+    assert isinstance(planned, Planned)
+    assert planned.idle == is_idle
+    assert not planned.metadata.of("clock").absent
+    assert planned.metadata.of("numbers").absent
 
 
 def test_a_share_goes_to_whoever_has_rows_and_a_plan_that_fails_costs_nothing() -> None:
