@@ -459,11 +459,16 @@ def test_a_query_keeps_equal_keys_together_and_pays_back(table: str) -> None:
     assert all(rows % 2 == 0 for rows in commits.rows)
 
 
-def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
+def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str, tmp_path: Path) -> None:
     config = replace(LOCAL, pace=Pace(min_batch_rows=31, max_batch_delay_s=1))
 
-    with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
-        topology(query(table, batch_rows_max=30)).start(config=config)
+    for spout in (
+        query(table, batch_rows_max=30),
+        FilesTransactionalSpout(tmp_path, NUMBER, batch_rows_max=30),
+        DataSourceSpout(LinesSource, {"path": str(tmp_path)}, batch_rows_max=30),
+    ):
+        with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
+            topology(spout).start(config=config)
 
 
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])

@@ -21,6 +21,7 @@ from txtopo.spouts.spout import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
+    check_min_batch_rows,
 )
 from txtopo.tuples import Fields
 
@@ -122,9 +123,12 @@ class FilesTransactionalSpout(TransactionalSpout):
 
         Raises:
             ConfigError: A named folder or file does not exist; create it first. Or two paths are
-                the same folder, by a link; give one of them.
+                the same folder, by a link; give one of them. Or a batch cannot have
+                ``min_batch_rows``.
         """
         self._source.check()
+        if self._limits.rows is not None:
+            check_min_batch_rows(config, self._limits.rows, "batch_rows_max")
         return FilesCoordinator(
             self._source,
             self._format,
