@@ -8,17 +8,28 @@ answers, so the simulator can replay them.
 
 Rules
 -----
-1. The driver asks :class:`Pacer` before it plans a batch, after the spout has answered that it is
-   ready. The answer is an :class:`Allowance`, or :class:`Postponed`: ask again later. The driver
-   never asks for a batch that is already planned.
-2. The limit of a batch is part of its planned metadata, ``{"rows_max": …}``, and so durable before
-   its commit work begins. A replay gets the limit of the first attempt. So a transactional spout
-   emits the same batch, and an opaque spout, which may cut the batch differently, has the same
-   limit. Without ``max_rows_per_second`` and ``target_commit_s`` nothing is added.
-3. The spout gets the limit as the keyword argument ``rows_max``: the coordinator part that plans
+1. The driver asks one :class:`Pacer` for each batch of a topology, after each of its spouts has
+   answered whether it is ready. The answer is an :class:`Allowance`, or :class:`Postponed`: ask
+   again later. The driver never asks for a batch that is already planned.
+2. Settings count the rows of a batch, of all spouts together. A limit is shared out to the spouts
+   that are ready, and then to the partitions of each: equal shares, but none above what is unread
+   there. A spout without a share is absent from the batch, and has its turn in a later one. Whoever
+   only stores a position is never held back.
+3. The limits of a batch are part of its planned metadata, ``{"rows_max": {spout: …}}``, and so
+   durable before its commit work begins. A replay gets the limits of the first attempt. So a
+   transactional spout emits the same batch, and an opaque spout, which may cut the batch
+   differently, has the same limit. Without ``max_rows_per_second`` and ``target_commit_s`` nothing
+   is added.
+4. A spout gets its limit as the keyword argument ``rows_max``: the coordinator part that plans
    whole batches, in ``initialize_transaction``; the emitters of a partitioned spout, in the method
-   that cuts a new batch. ``rows_max`` of 0 means: emit nothing, and return the position. A spout
-   that does not take the argument is refused when the topology starts.
+   that cuts a new batch. ``rows_max`` of 0 means: emit nothing, and return the position.
+5. A spout keeps a limit as closely as its source can be divided. What it takes above is paid back:
+   it counts against the rate once it is known, and the batches that follow wait. It is known when
+   the batch is planned, if the coordinator part has ``planned_rows``; else at the commit. A spout
+   that does not take ``rows_max`` may exceed it by any number, so until the rows of its batch are
+   known, it has no second batch in flight.
+6. Unread rows that a spout cannot count are not counted for ``min_batch_rows``: its batches wait
+   for ``max_batch_delay_s``, unless the rows of other spouts reach the minimum.
 
 Rate
 ----
@@ -33,10 +44,11 @@ Target
 ``target_commit_s`` bounds the time from the planning of a batch to its commit. At most two batches
 are in flight, one in its commit and one in its processing, so each has half of the target. The time
 from commit to commit is modelled as ``fixed + rows * each``; both are learned from the last
-commits. The limit is the number of rows that fits into the half. If the fixed part alone takes more
-than half of that, smaller batches would only cost throughput, so the rows get as much time as the
-fixed part. Per commit the limit at most doubles, and only after a batch that used it; or it at most
-halves.
+commits. Spouts share the model: a batch takes its time as a whole, and how the rows of several
+spouts mix changes slowly, so ``each`` is that of the mix. The limit is the number of rows that fits
+into the half. If the fixed part alone takes more than half of that, smaller batches would only cost
+throughput, so the rows get as much time as the fixed part. Per commit the limit at most doubles,
+and only after a batch that used it; or it at most halves.
 
 Precedence
 ----------
@@ -142,25 +154,30 @@ class Pace(Settings):
         return {name: value for name, value in values.items() if value is not None}
 
 
+Limit = int | list[int] | None
+"""The limit of a spout: of its batch, or of each partition; None for no limit."""
+
+
 @dataclass(frozen=True, slots=True)
 class Allowance:
     """A batch may be planned.
 
     Attributes:
-        rows_max: Its limit; None for no limit.
-        shares: The limit of each partition; their sum is *rows_max*. Empty for a spout that plans
-            whole batches.
-        metadata: What is stored with the batch; None without a limit.
+        limits: The limit of each spout that takes part; the others are absent from the batch.
     """
 
-    rows_max: int | None
-    shares: tuple[int, ...] = ()
-    metadata: dict[str, Json] | None = None
+    limits: Mapping[str, Limit]
+
+    @property
+    def rows_max(self) -> int | None:
+        """The limit of the whole batch; None for no limit."""
+        limits = [_total(each) for each in self.limits.values() if each is not None]
+        return sum(limits) if limits else None
 
 
 @dataclass(frozen=True, slots=True)
 class Postponed:
-    """No batch is to be planned now, although the spout has rows.
+    """No batch is to be planned now, although a spout has rows.
 
     Attributes:
         by: The setting that holds it back; None while batches in flight will take all rows.
@@ -170,24 +187,37 @@ class Postponed:
 
 
 @dataclass(frozen=True, slots=True)
+class Offer:
+    """What is known of a spout that is ready when a batch is asked for.
+
+    Attributes:
+        last_txid: The batch after which *unread* was counted.
+        unread: Unread rows by partition number, as a string; a spout that plans whole batches may
+            use any name. None if the spout does not know.
+        partitions: The number of partitions; 0 for a spout that plans whole batches.
+        divides: Whether the spout takes a limit.
+    """
+
+    last_txid: int
+    unread: Mapping[str, int] | None
+    partitions: int = 0
+    divides: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Asked:
     """What is known when a batch is asked for.
 
     Attributes:
         txid: The batch.
-        last_txid: The batch after which *unread* was counted.
-        unread: Unread rows by partition number, as a string; a spout that plans whole batches may
-            use any name. None if the spout does not know.
-        partitions: The number of partitions; 0 for a spout that plans whole batches.
+        offers: The spouts that are ready, by id.
         pending: How many batches are in flight.
         now_s: The time by a clock that only goes forward.
         wall_s: The time in seconds since 1970.
     """
 
     txid: int
-    last_txid: int
-    unread: Mapping[str, int] | None
-    partitions: int
+    offers: Mapping[str, Offer]
     pending: int
     now_s: float
     wall_s: float
@@ -195,8 +225,19 @@ class Asked:
 
 @dataclass(frozen=True, slots=True)
 class _InFlight:
-    allowance: Allowance
+    """A batch that is planned and not committed.
+
+    Attributes:
+        limits: The limit of each spout that takes part.
+        since_s: When it was planned; None if an earlier leader planned it.
+        rows: How many rows it counts as until its commit.
+        uncounted: The spouts whose rows are not known.
+    """
+
+    limits: Mapping[str, Limit]
     since_s: float | None
+    rows: int
+    uncounted: frozenset[str]
 
 
 class Pacer:
@@ -235,11 +276,10 @@ class Pacer:
         for txid, pace in sorted(stored.items()):
             if not isinstance(pace, dict):
                 continue
-            rows_max = rows_max_of(pace)
-            if txid >= current and rows_max is not None:
-                shares = rows_max if isinstance(rows_max, list) else []
-                total = sum(rows_max) if isinstance(rows_max, list) else rows_max
-                self._flight[txid] = _InFlight(Allowance(total, tuple(shares)), None)
+            limits = limits_of(pace)
+            if txid >= current and limits is not None:
+                rows = sum(map(_total, limits.values()))
+                self._flight[txid] = _InFlight(limits, None, rows, frozenset(limits))
             level, at_s = pace.get("credit"), pace.get("at_s")
             if self._bucket and isinstance(level, int | float) and isinstance(at_s, int | float):
                 credit = level + self._bucket.rate * max(0.0, wall_s - at_s)
@@ -247,31 +287,64 @@ class Pacer:
             self._bucket.begin(credit, now_s)
 
     def ask(self, asked: Asked) -> Allowance | Postponed:
-        """Return whether the batch may be planned now, and its limit."""
+        """Return whether the batch may be planned now, and its limits.
+
+        The caller then tells :meth:`planned` what the spouts have planned, or :meth:`withdraw`.
+        """
         # A batch that is asked for again was not planned after all.
         self._flight = {txid: each for txid, each in self._flight.items() if txid < asked.txid}
-        left = self._left(asked)
-        available = None if left is None else sum(left)
-        if available == 0:
-            if any(txid > asked.last_txid for txid in self._flight):
-                return self._held(None)
-            # The spout wants to store a position; or the rows went meanwhile.
-            return self._allowed(asked, 0 if self._settings.limiting else None, left, None)
-        if self._waiting_since_s is None and available is not None:
-            self._waiting_since_s = asked.now_s
-        if self._sizer and asked.pending >= TARGET_PENDING_MAX:
-            return self._held("target_commit_s")
+        left = {id: self._left(id, offer) for id, offer in asked.offers.items()}
+        # The spout wants to store a position; or the rows went meanwhile.
+        storing = [id for id, counts in left.items() if counts is not None and not sum(counts)]
+        having = {id: counts for id, counts in left.items() if id not in storing}
+        storing = [id for id in storing if not self._ahead(id, asked.offers[id])]
         limit, by = self._limit(asked.now_s)
-        if (wait := self._waits(available, limit, asked.now_s)) is not None:
-            return self._held(wait)
-        if limit is not None and limit < 1:
-            return self._held(by)
-        if limit is None or available is None or available <= limit:
-            if available is not None:
-                self._waiting_since_s = None
-            by = None if available is not None else by
-        rows = limit if available is None else min(available, limit or available)
-        return self._allowed(asked, rows if limit is not None else None, left, by)
+        held = self._held_by(asked, having, limit, by) if having else None
+        shares = {} if held else self._shares(asked, having, limit)
+        if having and not shares:
+            held = held or by
+        if not shares and not storing:
+            return self._held(held)
+        if shares:
+            self._note(having, shares, limit, by)
+        elif having:
+            self._held(held)
+        else:
+            self.now = {"rows_max": None if limit is None else 0, "limited_by": None}
+        # Without a setting that limits, nothing is stored.
+        limiting = self._settings.limiting is not None
+        limits: dict[str, Limit] = {}
+        for id, offer in asked.offers.items():
+            if id in shares or id in storing:
+                share = shares.get(id, 0)
+                limits[id] = _by_partition(share, left[id], offer, asked.txid) if limiting else None
+        return Allowance(limits)
+
+    def planned(
+        self, asked: Asked, allowance: Allowance, counted: Mapping[str, int | None]
+    ) -> dict[str, Json] | None:
+        """Note what was planned, and return what is stored with the batch; None without a limit.
+
+        Args:
+            asked: What was asked.
+            allowance: The answer.
+            counted: The rows of each spout that takes part; None if they are not known yet.
+        """
+        limits = {id: allowance.limits[id] for id in counted}
+        rows = sum(_total(limits[id]) if count is None else count for id, count in counted.items())
+        uncounted = frozenset(id for id, count in counted.items() if count is None)
+        self._flight[asked.txid] = _InFlight(limits, asked.now_s, rows, uncounted)
+        if self._settings.limiting is None:
+            return None
+        stored: dict[str, Json] = {
+            id: [*each] if isinstance(each, list) else each for id, each in limits.items()
+        }
+        metadata: dict[str, Json] = {"rows_max": stored}
+        if self._bucket:
+            self._bucket.charge(asked.txid, rows, asked.now_s)
+            metadata["credit"] = round(self._bucket.level(asked.now_s), 3)
+            metadata["at_s"] = round(asked.wall_s, 3)
+        return metadata
 
     def withdraw(self, txid: int) -> None:
         """Take back an allowance, because the batch could not be planned."""
@@ -285,12 +358,12 @@ class Pacer:
         Args:
             txid: The batch.
             rows: How many rows it had; None if they were not counted, as in Spark's plans. Then
-                the batch counts as full.
+                the batch counts as what was planned, or as full.
             now_s: The time by a clock that only goes forward.
         """
         known = self._flight.pop(txid, None)
         if rows is None:
-            rows = (known.allowance.rows_max or 0) if known is not None else 0
+            rows = known.rows if known is not None else 0
         if self._bucket:
             self._bucket.settle(txid, rows)
         if self._sizer and known is not None and known.since_s is not None and rows:
@@ -298,20 +371,74 @@ class Pacer:
             self._sizer.committed(rows, seconds)
         self._committed_s = now_s
 
-    def _left(self, asked: Asked) -> list[int] | None:
-        """Return the unread rows of each partition that no batch in flight will take."""
-        if asked.unread is None:
-            return None
-        ahead = [
-            each.allowance for at, each in self._flight.items() if asked.last_txid < at < asked.txid
-        ]
-        if not asked.partitions:
-            taken = sum(each.rows_max or 0 for each in ahead)
-            return [max(0, sum(asked.unread.values()) - taken)]
+    def _ahead(self, spout: str, offer: Offer) -> list[Limit]:
+        """Return the limits of the spout's batches in flight that *offer* has not counted."""
         return [
-            max(0, asked.unread.get(str(at), 0) - sum(_share(each, at) for each in ahead))
-            for at in range(asked.partitions)
+            each.limits[spout]
+            for txid, each in self._flight.items()
+            if txid > offer.last_txid and spout in each.limits
         ]
+
+    def _left(self, spout: str, offer: Offer) -> list[int] | None:
+        """Return the unread rows of each partition that no batch in flight will take."""
+        if offer.unread is None:
+            return None
+        ahead = self._ahead(spout, offer)
+        if not offer.partitions:
+            taken = sum(map(_total, ahead))
+            return [max(0, sum(offer.unread.values()) - taken)]
+        return [
+            max(0, offer.unread.get(str(at), 0) - sum(_share(each, at) for each in ahead))
+            for at in range(offer.partitions)
+        ]
+
+    def _held_by(
+        self,
+        asked: Asked,
+        having: Mapping[str, list[int] | None],
+        limit: int | None,
+        by: str | None,
+    ) -> str | None:
+        """Return the setting that holds the rows of all spouts back; None if none does."""
+        if self._waiting_since_s is None:
+            self._waiting_since_s = asked.now_s
+        if self._sizer and asked.pending >= TARGET_PENDING_MAX:
+            return "target_commit_s"
+        available = sum(sum(counts) for counts in having.values() if counts is not None)
+        if (wait := self._waits(available, limit, asked.now_s)) is not None:
+            return wait
+        return by if limit is not None and limit < 1 else None
+
+    def _shares(
+        self, asked: Asked, having: Mapping[str, list[int] | None], limit: int | None
+    ) -> dict[str, int]:
+        """Return the share of each spout that takes part with rows."""
+        if limit is None:
+            return dict.fromkeys(having, 0)
+        free = [id for id in having if not self._must_wait(id, asked.offers[id])]
+        most = [limit if (counts := having[id]) is None else sum(counts) for id in free]
+        shares = shared_out(limit, most, asked.txid)
+        return {id: share for id, share in zip(free, shares, strict=True) if share}
+
+    def _note(
+        self,
+        having: Mapping[str, list[int] | None],
+        shares: Mapping[str, int],
+        limit: int | None,
+        by: str | None,
+    ) -> None:
+        """Note what limits a batch with rows, and whether rows wait behind it."""
+        known = [sum(counts) for counts in having.values() if counts is not None]
+        fits = limit is None or (sum(known) <= limit and {*shares} == {*having})
+        if fits:
+            self._waiting_since_s = None
+        taken = fits and len(known) == len(having)
+        rows = None if limit is None else sum(shares.values())
+        self.now = {"rows_max": rows, "limited_by": None if taken else by}
+
+    def _must_wait(self, spout: str, offer: Offer) -> bool:
+        """Return whether the spout may exceed its limit, and it is not known by how much it has."""
+        return not offer.divides and any(spout in each.uncounted for each in self._flight.values())
 
     def _limit(self, now_s: float) -> tuple[int | None, str | None]:
         limits: list[tuple[int, str]] = []
@@ -321,10 +448,10 @@ class Pacer:
             limits.append((self._sizer.rows, "target_commit_s"))
         return min(limits, default=(None, None))
 
-    def _waits(self, available: int | None, limit: int | None, now_s: float) -> str | None:
+    def _waits(self, available: int, limit: int | None, now_s: float) -> str | None:
         """Return the setting because of which a batch is not yet worth planning."""
         rows_min, delay_s = self._settings.min_batch_rows, self._settings.max_batch_delay_s
-        if rows_min is None or delay_s is None or available is None:
+        if rows_min is None or delay_s is None:
             return None
         if self._sizer:
             rows_min = min(rows_min, self._sizer.rows)
@@ -339,44 +466,41 @@ class Pacer:
             self.now = {"rows_max": 0, "limited_by": by}
         return Postponed(by)
 
-    def _allowed(
-        self, asked: Asked, rows_max: int | None, left: list[int] | None, by: str | None
-    ) -> Allowance:
-        self.now = {"rows_max": rows_max, "limited_by": by}
-        if rows_max is None:
-            allowance = Allowance(None)
-        else:
-            unread = left if left is not None else [rows_max] * asked.partitions
-            shares = shared_out(rows_max, unread, asked.txid) if asked.partitions else []
-            metadata: dict[str, Json] = {"rows_max": [*shares] if asked.partitions else rows_max}
-            if self._bucket:
-                self._bucket.charge(asked.txid, rows_max, asked.now_s)
-                metadata["credit"] = round(self._bucket.level(asked.now_s), 3)
-                metadata["at_s"] = round(asked.wall_s, 3)
-            allowance = Allowance(rows_max, tuple(shares), metadata)
-        self._flight[asked.txid] = _InFlight(allowance, asked.now_s)
-        return allowance
 
-
-def rows_max_of(pace: object) -> int | list[int] | None:
-    """Return the limit in the stored pace of a batch: one number, or one for each partition."""
-    rows_max = pace.get("rows_max") if isinstance(pace, dict) else None
-    counts = rows_max if isinstance(rows_max, list) else [rows_max]
-    if any(type(each) is not int or each < 0 for each in counts):
+def limits_of(pace: object) -> dict[str, Limit] | None:
+    """Return the limit of each spout in the stored pace of a batch; None if it has another form."""
+    limits = pace.get("rows_max") if isinstance(pace, dict) else None
+    if not isinstance(limits, dict):
         return None
-    return rows_max
+    for limit in limits.values():
+        counts = limit if isinstance(limit, list) else [limit]
+        if any(type(each) is not int or each < 0 for each in counts):
+            return None
+    return limits
+
+
+def _by_partition(share: int, left: list[int] | None, offer: Offer, turn: int) -> Limit:
+    """Return the limit of a spout as it gets it: its share, or those of its partitions."""
+    if not offer.partitions:
+        return share
+    unread = left if left is not None else [share] * offer.partitions
+    return shared_out(share, unread, turn)
+
+
+def _total(limit: Limit) -> int:
+    return sum(limit) if isinstance(limit, list) else limit or 0
 
 
 def shared_out(rows: int, unread: Sequence[int], turn: int) -> list[int]:
-    """Return the share of each partition in a limit.
+    """Return the share of each partition, or of each spout, in a limit.
 
-    All shares are equal, but none exceeds the partition's unread rows; the rest goes to the others.
-    A remainder that cannot be divided goes to partitions in turn.
+    All shares are equal, but none exceeds the unread rows there; the rest goes to the others. A
+    remainder that cannot be divided goes to each in turn.
 
     Args:
         rows: The limit.
-        unread: Unread rows of each partition.
-        turn: Number of the batch, so that each partition has its turn.
+        unread: Unread rows of each.
+        turn: Number of the batch, so that each has its turn.
     """
     shares, left = [0] * len(unread), rows
     hungry = [at for at, count in enumerate(unread) if count > 0]
@@ -392,8 +516,8 @@ def shared_out(rows: int, unread: Sequence[int], turn: int) -> list[int]:
     return shares
 
 
-def _share(allowance: Allowance, partition: int) -> int:
-    return allowance.shares[partition] if partition < len(allowance.shares) else 0
+def _share(limit: Limit, partition: int) -> int:
+    return limit[partition] if isinstance(limit, list) and partition < len(limit) else 0
 
 
 @dataclass(slots=True)

@@ -9,7 +9,8 @@ Rules
    checked again with the newest snapshot.
 2. The undo of an earlier attempt is part of the same merge, hence of the same version.
 3. A claim is an empty append with its transaction. It repeats the txid, attempt and writer of the
-   table, so it never moves a state.
+   table, so it never moves a state. If the state declares further columns, the same version adds
+   them, and two more give them their values (``evolution.py``).
 4. An error of delta-rs during a commit leaves the outcome unknown, unless it states that nothing
    was written. The caller reads the ledger.
 5. Expired rows are deleted in a separate version, which repeats the transaction, as a claim does.
@@ -33,6 +34,7 @@ from deltalake import DeltaTable
 
 from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
+from state_backends.delta.evolution import add_columns, change_of, change_table
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
 from state_backends.delta.lineage import foreign_change
@@ -71,6 +73,7 @@ from txtopo.plugins.stores import (
     StateMode,
     StateSize,
     StateTable,
+    TableChange,
     TransactionAttempt,
     Writes,
     claimed,
@@ -78,6 +81,7 @@ from txtopo.plugins.stores import (
     expired_keys,
     expiring,
     final_values,
+    not_allowed,
     standing,
 )
 
@@ -93,7 +97,7 @@ class DeltaBackend(StateBackend):
     """One state in a Delta table; see :mod:`state_backends.delta`."""
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
-    groups = True
+    groups = evolves = True
 
     def __init__(self, location: Location, state: StateTable) -> None:
         self._location = location
@@ -127,7 +131,8 @@ class DeltaBackend(StateBackend):
         # before, and a claim tries more often than a commit, always with the same table.
         with self._table(newest=True) as table:
             held = self._ledger(table)
-            if claimed(held, claim) == held and _described(table, held):
+            same = claimed(held, claim) == held and self._change(table) is None
+            if same and _described(table, held):
                 assert held is not None
                 self._log.written(table.version())
                 return held
@@ -199,16 +204,31 @@ class DeltaBackend(StateBackend):
         self._update(table)
         held = self._ledger(table)
         ledger = claimed(held, claim)
+        change = self._change(table)
+        if change is not None and not claim.changes_table:
+            raise not_allowed(change, self._label)
+        properties = transaction(ledger, self._state.name, held)
         with self._named_errors(writing=True):
             if held is None:
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
-            commit_nothing(table, self._layout, transaction(ledger, self._state.name, held))
+            if change is None:
+                commit_nothing(table, self._layout, properties)
+            else:
+                made = add_columns(table, self._layout, properties)
+                self._written(table, ledger)
+                self.point("change.claimed")
+                self.point("change.columns")
+                change_table(table, self._layout, change, properties, made, self.point)
             if held is not None and not _described(table, ledger):
                 # The new owner's transaction is written before the properties name the new owner.
                 self._written(table, held)
                 table.alter.set_table_properties(properties_of(ledger), raise_if_not_exists=False)
             self._written(table, ledger)
         return ledger
+
+    def _change(self, table: DeltaTable) -> TableChange | None:
+        with self._named_errors():
+            return change_of(table, self._state, self._label)
 
     def _commit_once(self, attempt: TransactionAttempt, writes: Writes, *, newest: bool) -> Ledger:
         with self._table(newest=newest) as table:

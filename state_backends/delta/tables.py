@@ -34,6 +34,7 @@ from deltalake import CommitProperties, DeltaTable, Transaction
 from deltalake.exceptions import DeltaError
 
 from state_backends.delta.durability import sync_made
+from state_backends.delta.evolution import change_of
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import (
     COMPONENT,
@@ -56,7 +57,6 @@ from txtopo.plugins.stores import (
     StateTable,
     listed_states,
     parsed_declaration,
-    refused_change,
 )
 
 _RETENTION = "delta.setTransactionRetentionDuration"
@@ -190,15 +190,16 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
     properties = table.metadata().configuration
     wanted = layout.properties[DECLARATION]
     text = properties.get(DECLARATION)
-    if text != wanted:
-        if text is not None:
-            raise refused_change("columns in Delta do not change", text, layout.state, name)
+    if text is None:
         raise SchemaDrift(
             f"{name} is not a table of txtopo; got {wanted}; nothing was written; give the state "
             "another table",
             stored=text,
             declared=wanted,
         )
+    # The next claim may add columns, as one may have done that ended before it was done.
+    change = change_of(table, layout.state, name)
+    stored = layout if change is None else Layout(change.stored)
     if properties.get("delta.enableDeletionVectors", "false").lower() == "true":
         raise SchemaDrift(
             f"{name} has deletion vectors, which delta-rs cannot read; expected "
@@ -219,19 +220,20 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
             setting=_RETENTION,
             got=retention,
         )
-    if properties.get(STATISTICS) != layout.properties[STATISTICS]:
+    if properties.get(STATISTICS) != stored.properties[STATISTICS]:
         raise SchemaDrift(
             f"{name} has other statistics than it was made with; got {STATISTICS} = "
-            f"{properties.get(STATISTICS)!r}; expected {layout.properties[STATISTICS]!r}, since "
+            f"{properties.get(STATISTICS)!r}; expected {stored.properties[STATISTICS]!r}, since "
             "those of keys lose digits and a merge would miss a key; nothing was written",
             store=name,
             setting=STATISTICS,
             got=properties.get(STATISTICS),
-            expected=layout.properties[STATISTICS],
+            expected=stored.properties[STATISTICS],
         )
     found = {f.name: f.type for f in pa.schema(table.schema().to_arrow())}
-    expected = {f.name: f.type for f in layout.schema}
-    if found != expected:
+    expected = {f.name: f.type for f in stored.schema}
+    most = {f.name: f.type for f in layout.schema}
+    if not expected.items() <= found.items() <= most.items():
         raise SchemaDrift(
             f"{name} has other columns than the state declares; expected {_shown(expected)}; the "
             f"table has {_shown(found)}; nothing was written; was it changed by hand?",

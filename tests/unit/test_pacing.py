@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable, Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
 
 import pytest
 
@@ -12,11 +14,12 @@ from txtopo.pacing import (
     Allowance,
     Asked,
     Bucket,
+    Offer,
     Pace,
     Pacer,
     Postponed,
     Sizer,
-    rows_max_of,
+    limits_of,
     shared_out,
 )
 
@@ -32,7 +35,42 @@ def ask(
     pending: int = 0,
 ) -> Allowance | Postponed:
     last = txid - 1 if last is None else last
-    return pace.ask(Asked(txid, last, unread, partitions, pending, now_s, 1_000 + now_s))
+    return several(pace, txid, {"s": Offer(last, unread, partitions)}, now_s, pending=pending)
+
+
+def several(
+    pace: Pacer,
+    txid: int,
+    offers: Mapping[str, Offer],
+    now_s: float,
+    *,
+    pending: int = 0,
+    counted: Mapping[str, int] = MappingProxyType({}),
+) -> Allowance | Postponed:
+    """Ask for a batch, and plan it if it is allowed; *counted* are the rows that are then known."""
+    return stored(pace, txid, offers, now_s, pending=pending, counted=counted)[0]
+
+
+def stored(
+    pace: Pacer,
+    txid: int,
+    offers: Mapping[str, Offer],
+    now_s: float,
+    *,
+    pending: int = 0,
+    counted: Mapping[str, int] = MappingProxyType({}),
+) -> tuple[Allowance | Postponed, dict[str, Any] | None]:
+    """Return the answer, and what is stored with the batch."""
+    asked = Asked(txid, offers, pending, now_s, 1_000 + now_s)
+    answer = pace.ask(asked)
+    if isinstance(answer, Postponed):
+        return answer, None
+    return answer, pace.planned(asked, answer, {id: counted.get(id) for id in answer.limits})
+
+
+def whole(unread: int | None, *, last: int = 0, divides: bool = True) -> Offer:
+    """Return the offer of a spout that plans whole batches."""
+    return Offer(last, None if unread is None else {"rows": unread}, divides=divides)
 
 
 def allowed(answer: Allowance | Postponed) -> int | None:
@@ -46,11 +84,11 @@ def rate(rows: float) -> Pacer:
     return pace
 
 
-@pytest.mark.rule("txtopo.pacing", "Rules", 2)
+@pytest.mark.rule("txtopo.pacing", "Rules", 3)
 def test_without_a_limit_nothing_is_stored() -> None:
     pace = Pacer(Pace(min_batch_rows=5, max_batch_delay_s=1))
 
-    assert ask(pace, 1, {"0": 9}, 0.0) == Allowance(None)
+    assert ask(pace, 1, {"0": 9}, 0.0) == Allowance({"s": None})
 
 
 # ---------------------------------------------------------------- rate
@@ -117,19 +155,18 @@ def test_a_batch_that_could_not_be_planned_costs_nothing() -> None:
 
 def test_the_next_leader_goes_on_from_the_stored_level() -> None:
     first = rate(100)
-    answer = ask(first, 1, {"0": 80}, 1.0)
-    assert isinstance(answer, Allowance)
-    assert answer.metadata == {"rows_max": 80, "credit": 20.0, "at_s": 1_001.0}
+    _, metadata = stored(first, 1, {"s": whole(80)}, 1.0)
+    assert metadata == {"rows_max": {"s": 80}, "credit": 20.0, "at_s": 1_001.0}
 
     second = Pacer(Pace(max_rows_per_second=100))
-    second.begin({1: answer.metadata}, 1, 500.0, 1_001.3)
+    second.begin({1: metadata}, 1, 500.0, 1_001.3)
     assert allowed(ask(second, 2, {"0": 999}, 500.0)) == 50
 
 
 @pytest.mark.parametrize(("wall_s", "rows"), [(0.0, 20), (1_001.0, 20), (9e9, 100)])
 def test_a_clock_that_was_set_makes_no_burst(wall_s: float, rows: int) -> None:
     pace = Pacer(Pace(max_rows_per_second=100))
-    pace.begin({7: {"rows_max": 80, "credit": 20.0, "at_s": 1_001.0}}, 8, 0.0, wall_s)
+    pace.begin({7: {"rows_max": {"s": 80}, "credit": 20.0, "at_s": 1_001.0}}, 8, 0.0, wall_s)
 
     assert allowed(ask(pace, 8, {"0": 999}, 0.0)) == rows
 
@@ -139,21 +176,22 @@ def test_in_no_time_span_are_more_rows_than_the_rate_and_one_second(seed: int) -
     """At random times, with random rows in the end, refunds and takeovers."""
     chance, pace, now_s = random.Random(seed), rate(50), 0.0
     taken: list[tuple[float, int]] = []
-    stored: dict[int, object] = {}
+    known: dict[int, object] = {}
     flight: list[tuple[int, int]] = []
     for txid in range(1, 200):
         now_s += chance.expovariate(3)
-        answer = ask(pace, txid, None, now_s)
+        offers = {id: whole(None, last=txid - 1) for id in chance.choice(("s", "t", "st"))}
+        answer, metadata = stored(pace, txid, offers, now_s)
         if isinstance(answer, Allowance):
             rows = chance.randint(0, answer.rows_max or 0)
             taken.append((now_s, rows))
-            stored = {txid: answer.metadata}
+            known = {txid: metadata}
             flight.append((txid, rows))
         while flight and chance.random() < 0.5:
             pace.committed(*flight.pop(0), now_s)
-        if stored and chance.random() < 0.05:
+        if known and chance.random() < 0.05:
             pace = Pacer(Pace(max_rows_per_second=50))
-            pace.begin(stored, txid, now_s, 1_000 + now_s)
+            pace.begin(known, txid, now_s, 1_000 + now_s)
             flight = []
 
     for at, (begin_s, _) in enumerate(taken):
@@ -200,11 +238,11 @@ def test_rows_that_a_batch_in_flight_will_take_are_not_shared_out_again() -> Non
     pace = rate(100)
     first = ask(pace, 1, {"0": 60, "1": 0}, 0.5, partitions=2)
     assert isinstance(first, Allowance)
-    assert first.shares == (50, 0)
+    assert first.limits == {"s": [50, 0]}
 
     second = ask(pace, 2, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=1)
     assert isinstance(second, Allowance)
-    assert second.shares == (10, 3)
+    assert second.limits == {"s": [10, 3]}
     assert ask(pace, 3, {"0": 60, "1": 3}, 2.0, last=0, partitions=2, pending=2) == Postponed(None)
 
 
@@ -212,9 +250,100 @@ def test_a_spout_that_is_ready_without_rows_stores_a_position() -> None:
     pace = rate(100)
 
     assert allowed(ask(pace, 1, {}, 0.0)) == 0
-    assert ask(pace, 1, {}, 0.0, partitions=3) == Allowance(
-        0, (0, 0, 0), {"rows_max": [0, 0, 0], "credit": 0.0, "at_s": 1_000.0}
-    )
+    answer, metadata = stored(pace, 1, {"s": Offer(0, {}, partitions=3)}, 0.0)
+    assert answer == Allowance({"s": [0, 0, 0]})
+    assert metadata == {"rows_max": {"s": [0, 0, 0]}, "credit": 0.0, "at_s": 1_000.0}
+
+
+# ---------------------------------------------------------------- several spouts
+
+
+@pytest.mark.rule("txtopo.pacing", "Rules", 2)
+def test_a_limit_is_shared_out_among_spouts_and_then_partitions() -> None:
+    pace = rate(100)
+    offers = {"few": whole(10), "topic": Offer(0, {"0": 500, "1": 20}, 2), "much": whole(None)}
+
+    assert several(pace, 1, offers, 1.0) == Allowance({"few": 10, "topic": [25, 20], "much": 45})
+
+
+def test_a_spout_without_a_share_is_absent_and_has_its_turn() -> None:
+    pace = rate(1)
+    turns = []
+    for txid in range(1, 5):
+        offers = {"one": whole(9, last=txid - 1), "two": whole(9, last=txid - 1)}
+        answer = several(pace, txid, offers, float(txid))
+        assert isinstance(answer, Allowance)
+        turns += [*answer.limits]
+
+    assert sorted(turns) == ["one", "one", "two", "two"]
+
+
+def test_who_stores_a_position_is_not_held_back_with_others() -> None:
+    pace = Pacer(Pace(min_batch_rows=10, max_batch_delay_s=2))
+
+    offers = {"new": whole(0), "waits": whole(3)}
+    assert several(pace, 1, offers, 0.0) == Allowance({"new": None})
+    assert pace.now == {"rows_max": 0, "limited_by": "min_batch_rows"}
+
+
+def test_a_minimum_counts_the_rows_of_all_spouts() -> None:
+    pace = Pacer(Pace(min_batch_rows=10, max_batch_delay_s=2))
+
+    assert several(pace, 1, {"one": whole(4), "two": whole(5)}, 0.0) == Postponed("min_batch_rows")
+    assert isinstance(several(pace, 1, {"one": whole(4), "two": whole(6)}, 0.1), Allowance)
+
+
+# ---------------------------------------------------------------- what cannot be divided or counted
+
+
+@pytest.mark.rule("txtopo.pacing", "Rules", 5)
+def test_a_spout_that_takes_no_limit_has_one_batch_in_flight_and_pays_back() -> None:
+    pace = rate(100)
+    assert isinstance(several(pace, 1, {"s": whole(None, divides=False)}, 1.0), Allowance)
+    again = {"s": whole(None, last=1, divides=False)}
+    assert several(pace, 2, again, 2.0) == Postponed("max_rows_per_second"), "what had the first?"
+    other = {**again, "other": whole(5, last=1)}
+    assert several(pace, 2, other, 2.0) == Allowance({"other": 5}), "others go on"
+    pace.committed(1, 400, 2.0)
+
+    assert several(pace, 3, again, 3.9) == Postponed("max_rows_per_second"), "405 rows, 4 s"
+    assert isinstance(several(pace, 3, again, 4.1), Allowance)
+
+
+@pytest.mark.rule("txtopo.pacing", "Rules", 5)
+def test_rows_that_are_known_when_the_batch_is_planned_count_at_once() -> None:
+    pace = rate(100)
+    offers = {"s": whole(None, divides=False)}
+    answer, metadata = stored(pace, 1, offers, 1.0, counted={"s": 400})
+    assert isinstance(answer, Allowance)
+    assert metadata == {"rows_max": {"s": 100}, "credit": -300.0, "at_s": 1_001.0}
+
+    assert several(pace, 2, offers, 3.9) == Postponed("max_rows_per_second")
+    assert isinstance(several(pace, 2, offers, 4.1), Allowance), "the first is not committed"
+    pace.committed(1, None, 4.1)
+    pace.committed(2, None, 4.1)
+    assert several(pace, 3, offers, 4.1) == Postponed("max_rows_per_second"), "nobody counts again"
+
+
+def test_a_batch_of_an_earlier_leader_may_have_any_number_of_rows() -> None:
+    pace = Pacer(Pace(max_rows_per_second=100))
+    pace.begin({1: {"rows_max": {"s": 5}, "credit": 50.0, "at_s": 1_000.0}}, 1, 0.0, 1_000.0)
+    offers = {"s": whole(None, last=1, divides=False)}
+
+    assert several(pace, 2, offers, 1.0) == Postponed("max_rows_per_second")
+    pace.committed(1, 5, 1.0)
+    assert isinstance(several(pace, 2, offers, 1.0), Allowance)
+
+
+@pytest.mark.rule("txtopo.pacing", "Rules", 6)
+def test_rows_that_nobody_counts_wait_for_the_delay() -> None:
+    pace = Pacer(Pace(min_batch_rows=10, max_batch_delay_s=2))
+
+    assert several(pace, 1, {"s": whole(None)}, 0.0) == Postponed("min_batch_rows")
+    both = {"s": whole(None), "t": whole(10)}
+    assert several(pace, 1, both, 1.0) == Allowance({"s": None, "t": None}), "t is enough"
+    assert several(pace, 2, {"s": whole(None)}, 1.0) == Postponed("min_batch_rows"), "begins again"
+    assert several(pace, 2, {"s": whole(None)}, 3.0) == Allowance({"s": None})
 
 
 # ---------------------------------------------------------------- min_batch_rows
@@ -227,9 +356,9 @@ def test_a_batch_waits_for_rows_but_not_for_long() -> None:
     assert ask(pace, 1, {"0": 3}, 0.0) == Postponed("min_batch_rows")
     assert pace.now == {"rows_max": 0, "limited_by": "min_batch_rows"}
     assert ask(pace, 1, {"0": 9}, 1.9) == Postponed("min_batch_rows")
-    assert ask(pace, 1, {"0": 9}, 2.0) == Allowance(None)
+    assert ask(pace, 1, {"0": 9}, 2.0) == Allowance({"s": None})
     assert ask(pace, 2, {"0": 9}, 2.0) == Postponed("min_batch_rows"), "the delay begins again"
-    assert ask(pace, 2, {"0": 10}, 2.1) == Allowance(None)
+    assert ask(pace, 2, {"0": 10}, 2.1) == Allowance({"s": None})
 
 
 def test_an_empty_source_does_not_count_as_waiting() -> None:
@@ -346,11 +475,10 @@ def test_the_limit_stays_within_bounds(seconds: float) -> None:
 
 
 def test_a_limit_that_is_stored_comes_back() -> None:
-    assert rows_max_of({"rows_max": 5}) == 5
-    assert rows_max_of({"rows_max": [5, 0]}) == [5, 0]
+    assert limits_of({"rows_max": {"s": 5, "t": [5, 0]}}) == {"s": 5, "t": [5, 0]}
     bad: object
-    for bad in (None, {}, {"rows_max": -1}, {"rows_max": [1, "2"]}, {"rows_max": True}, []):
-        assert rows_max_of(bad) is None
+    for bad in (None, {}, {"rows_max": 5}, {"rows_max": {"s": -1}}, {"rows_max": {"s": True}}, []):
+        assert limits_of(bad) is None
 
 
 def test_a_bucket_counts_a_batch_once_that_is_asked_for_again() -> None:

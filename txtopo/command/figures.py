@@ -48,8 +48,9 @@ _OTHER_SCREEN, _OWN_SCREEN = "\x1b[?1049h\x1b[?25l", "\x1b[?25h\x1b[?1049l"
 def lag(chosen: Choices, topology: str, token: str | None) -> None:
     """Show the lag of each partition.
 
-    That is how many of its records were not read yet, the most first. Needs the page of the run
-    (--set page.port=0 at its start); without one only the sum is known.
+    That is how many of its records were not read yet, the most first, or files, bytes, versions,
+    keys, offsets or seconds, where records are not counted. Needs the page of the run (--set
+    page.port=0 at its start); without one only the sum is known.
 
     \b
     Example:
@@ -65,6 +66,7 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
             {
                 "topology": topology,
                 "lag_records": total,
+                "lag": known.get("lag") or {},
                 "partitions": None if figures is None else partitions,
                 "partitions_total": None if figures is None else listed,
             }
@@ -77,7 +79,8 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
     if listed > len(partitions):
         shown = f"{len(partitions)} of {listed} partitions are shown"
         print_note(f"{shown}, those that are furthest behind")
-    print_line("lag: not known" if total is None else f"lag: {total:,} records")
+    units = [f"{count:,} {name}" for name, count in (known.get("lag") or {}).items()]
+    print_line(f"lag: {', '.join(units) or 'not known'}")
 
 
 @click.command()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import asdict, replace
 from pathlib import Path
@@ -122,9 +122,17 @@ def _row(topology: TopologyStatus, now_s: float) -> list[object]:
         len(topology.standbys),
         topology.txid,
         summary.get("rows_per_second"),
-        summary.get("lag_records"),
+        lag_text(summary),
         _failure(summary.get("last_failure"), now_s),
     ]
+
+
+def lag_text(summary: Mapping[str, Any]) -> object:
+    """Return how far a run is behind: the number of records, or else text with other units."""
+    records, units = summary.get("lag_records"), summary.get("lag") or {}
+    if records is not None or not units:
+        return records
+    return ", ".join(f"{count:,} {name}" for name, count in units.items())
 
 
 def process(candidate: object) -> str | None:
@@ -228,7 +236,7 @@ def print_shown(page: dict[str, Any]) -> None:
         "committed": status["txid"],
         "rows/s": summary.get("rows_per_second"),
         "rows": summary.get("rows_total"),
-        "lag": summary.get("lag_records"),
+        "lag": lag_text(summary),
         "last failure": _failure(summary.get("last_failure"), now_s),
         "page": summary.get("page"),
     }

@@ -25,7 +25,7 @@
     (:mod:`txtopo.metadata`) is ``{"spouts": {id: share}}``. The share of a spout is
     ``{"planned": …, "cut": {partition: …}}``, or ``"absent"`` with its newest plan in place of
     ``"planned"``; it has no ``"cut"`` while that is unknown, and of a spout that plans whole
-    batches. The metadata may also have ``"pace": {"rows_max": …, …}``, and
+    batches. The metadata may also have ``"pace": {"rows_max": {id: …}, …}``, and
     ``"stamp": {"time": ms, "latest": ms, "tables": {id: version}}``; ``latest`` is there if the
     clock was in doubt.
 ``/quarantine/<txid as 20 digits>``
@@ -70,7 +70,7 @@ from txtopo.errors import (
 )
 from txtopo.fingerprint import Fingerprint, StateName
 from txtopo.metadata import BatchMetadata, SpoutShare, json_text, shown
-from txtopo.pacing import rows_max_of
+from txtopo.pacing import limits_of
 
 EPOCH = "/epoch"
 
@@ -320,7 +320,7 @@ def _share_of(value: object) -> SpoutShare | None:
 
 
 def _is_pace(pace: object) -> TypeGuard[dict[str, Json] | None]:
-    return pace is None or rows_max_of(pace) is not None
+    return pace is None or limits_of(pace) is not None
 
 
 def _is_stamp(stamp: object) -> TypeGuard[dict[str, Json] | None]:

@@ -15,8 +15,8 @@ Rules
 4. Any other exception fails the attempt; the failure names the spout that raised it.
 5. A spout is told how many batches with records of its own are in flight. One that waits until
    these are committed so does not wait for another spout, which may never pause.
-6. Only a topology with one spout is paced: a limit applies to one spout's rows, and no rule tells
-   how to share it among spouts.
+6. All spouts are asked before any of them plans: the limit of a batch is shared out among those
+   that are ready (:mod:`txtopo.pacing`). One that is ready and has no share is absent.
 
 If a source goes away *after* its batch was planned, the txid waits for it: a transactional spout
 must emit that batch.
@@ -28,17 +28,19 @@ import threading
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, TypeVar
 
 from txtopo.config import Config
 from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch, Planned
 from txtopo.ensemble.nodes import check_metadata_size
-from txtopo.errors import ConfigError, InfrastructureError
+from txtopo.errors import InfrastructureError
 from txtopo.log_records import logger_of, one_line
 from txtopo.metadata import BatchMetadata, Json, SpoutShare
+from txtopo.pacing import Allowance, Asked, Pacer, Postponed
 from txtopo.retries import LOGGER
-from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
+from txtopo.runtime.spout_planner import ReadySpout, SpoutPlan, SpoutPlanner
 from txtopo.runtime.stamp_planner import PlanningClocks, StampPlanner
 
 if TYPE_CHECKING:
@@ -64,11 +66,10 @@ class BatchPlanner:
         parts: The planner of each spout, in the order in which they were declared.
 
     Raises:
-        ConfigError: Settings would pace a topology with several spouts; or a spout raised it.
+        ConfigError: A spout raised it.
     """
 
     def __init__(self, graph: Graph, config: Config, times: PlanningClocks | None = None) -> None:
-        _check_pace(graph, config)
         self._topology_id, self._config, self._times = graph.id, config, times
         self._stamp_planner = StampPlanner(graph, times)
         self.parts = tuple(
@@ -76,13 +77,16 @@ class BatchPlanner:
             for spout in graph.spouts
         )
         self._outages: dict[str, _Outage] = {}
+        self._pacer = Pacer(config.pace)
+        self._paced = bool(config.pace.given) and times is not None
+        self._pacer_lock = threading.Lock()
         # Kept across calls of user code, like the locks of a SpoutPlanner.
         self._lock = threading.Lock()
 
     @property
     def pace(self) -> Mapping[str, Json]:
         """The limits of the next batch; empty without a pace."""
-        return {name: value for part in self.parts for name, value in part.pace.items()}
+        return self._pacer.now
 
     def begin(
         self, stored: Mapping[int, BatchMetadata], current: int
@@ -95,14 +99,18 @@ class BatchPlanner:
         Raises:
             InfrastructureError: A table of a lookup is out of reach; try again.
         """
-        for part in self.parts:
-            part.begin(stored, current)
+        if self._paced and self._times is not None:
+            known = {txid: each.pace for txid, each in stored.items()}
+            with self._pacer_lock:
+                self._pacer.begin(known, current, self._times.now(), self._times.wall_clock())
         return self._stamp_planner.completed(stored, current)
 
     def committed(self, txid: int, rows: int) -> None:
         """Learn from a commit how large the next batches should be. It does not block."""
-        for part in self.parts:
-            part.committed(txid, rows)
+        if self._paced and self._times is not None:
+            counted = all(part.counts_commits for part in self.parts)
+            with self._pacer_lock:
+                self._pacer.committed(txid, rows if counted else None, self._times.now())
 
     def plan(
         self, action: PlanBatch, in_flight: Sequence[BatchMetadata] = ()
@@ -119,39 +127,38 @@ class BatchPlanner:
     def _planned(
         self, action: PlanBatch, in_flight: Sequence[BatchMetadata]
     ) -> Planned | NotReady | Failed:
-        attempt, shares = action.attempt, dict[str, SpoutShare]()
-        pace, held, taking = None, False, list[SpoutPlanner]()
+        attempt, held, ready = action.attempt, False, dict[str, ReadySpout]()
         for part in self.parts:
             pending = sum(each.takes_part(part.spout_id) for each in in_flight)
             try:
-                answer = self._answer(part, action, pending)
+                answer = self._reached(part, action, partial(part.ask, action, pending))
             except Exception as error:  # noqa: BLE001 - user code; the failure names its spout
                 return Failed(attempt, failure_of(error, part.spout_id))
-            if isinstance(answer, SpoutPlan):
-                taking.append(part)
-                shares[part.spout_id], pace = SpoutShare(answer.planned), answer.pace
+            if isinstance(answer, ReadySpout):
+                ready[part.spout_id] = answer
             else:
                 held = held or answer.held
-                shares[part.spout_id] = SpoutShare(part.newest_plan(action), absent=True)
-        if not taking:
+        if not ready:
             return NotReady(attempt, held=held)
+        asked, allowance = self._allowed(attempt.txid, ready, len(in_flight))
+        if isinstance(allowance, Postponed):
+            return NotReady(attempt, held=held or allowance.by is not None)
         try:
-            stamp = self._stamp_planner.planned(attempt.txid, action.before)
-            metadata = BatchMetadata(shares, pace=pace, stamp=stamp)
-            check_metadata_size(attempt.txid, metadata)
+            return self._plan_allowed(action, ready, asked, allowance)
         except BaseException:
-            for part in taking:
-                part.withdraw(attempt.txid)
+            self._withdraw(attempt.txid)
             raise
-        idle = not self._outages and all(part.time_only for part in taking)
-        return Planned(attempt, metadata, idle=idle)
 
-    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, if its spout knows.
+    def lag(self, metadata: BatchMetadata, txid: int | None = None) -> Mapping[str, int]:
+        """Return how many records are behind a batch, by partition, or in a unit of lag.
 
         With several spouts the name of a partition is ``spout/partition``.
+
+        Args:
+            metadata: The metadata of the batch.
+            txid: The batch; None to leave out what only the planner knows.
         """
-        return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id)))
+        return self._told("lag", lambda part: part.lag(metadata.of(part.spout_id), txid))
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
         """Return the records that sources lost before a batch could read them, by partition."""
@@ -172,20 +179,77 @@ class BatchPlanner:
             for part in self.parts:
                 closing.callback(part.close)
 
-    def _answer(self, part: SpoutPlanner, action: PlanBatch, pending: int) -> SpoutPlan | NotReady:
-        """Return a spout's plan. A spout out of reach may have records, so it is not idle.
+    def _allowed(
+        self, txid: int, ready: Mapping[str, ReadySpout], pending: int
+    ) -> tuple[Asked | None, Allowance | Postponed]:
+        """Ask the pacer for the limits of a batch; without a pace whoever is ready takes part."""
+        if not self._paced or self._times is None:
+            return None, Allowance(dict.fromkeys(ready))
+        now_s, wall_s = self._times.now(), self._times.wall_clock()
+        offers = {id: each.offer for id, each in ready.items()}
+        asked = Asked(txid, offers, pending, now_s, wall_s)
+        with self._pacer_lock:
+            return asked, self._pacer.ask(asked)
+
+    def _plan_allowed(
+        self,
+        action: PlanBatch,
+        ready: Mapping[str, ReadySpout],
+        asked: Asked | None,
+        allowance: Allowance,
+    ) -> Planned | NotReady | Failed:
+        attempt, taking, held = action.attempt, list[SpoutPlanner](), False
+        shares, counted = dict[str, SpoutShare](), dict[str, int | None]()
+        for part in self.parts:
+            id, plan = part.spout_id, None
+            if id in allowance.limits:
+                call = partial(part.plan, ready[id], allowance.limits[id])
+                try:
+                    plan = self._reached(part, action, call)
+                except Exception as error:  # noqa: BLE001 - user code; the failure names its spout
+                    self._withdraw(attempt.txid)
+                    return Failed(attempt, failure_of(error, id))
+            if isinstance(plan, SpoutPlan):
+                taking.append(part)
+                shares[id], counted[id] = SpoutShare(plan.planned), plan.rows
+            else:
+                held = held or plan is not None
+                shares[id] = SpoutShare(part.newest_plan(action), absent=True)
+        if not taking:
+            self._withdraw(attempt.txid)
+            return NotReady(attempt, held=held)
+        stamp = self._stamp_planner.planned(attempt.txid, action.before)
+        pace = None
+        if asked is not None:
+            with self._pacer_lock:
+                pace = self._pacer.planned(asked, allowance, counted)
+        metadata = BatchMetadata(shares, pace=pace, stamp=stamp)
+        check_metadata_size(attempt.txid, metadata)
+        # A spout that is held back has rows.
+        waits = self._outages or ready.keys() - allowance.limits.keys()
+        idle = not waits and all(part.time_only for part in taking)
+        return Planned(attempt, metadata, idle=idle)
+
+    def _withdraw(self, txid: int) -> None:
+        with self._pacer_lock:
+            self._pacer.withdraw(txid)
+
+    def _reached(
+        self, part: SpoutPlanner, action: PlanBatch, call: Callable[[], V | NotReady]
+    ) -> V | NotReady:
+        """Call a spout. One out of reach may have records, so it is not idle.
 
         Raises:
             InfrastructureError: The only spout is out of reach.
         """
         if len(self.parts) == 1:
-            return part.plan(action, pending)
+            return call()
         spout, txid, outage = part.spout_id, action.attempt.txid, self._outages.get(part.spout_id)
         now_s = 0.0 if self._times is None else self._times.now()
         if outage is not None and now_s < outage.until_s:
             return NotReady(action.attempt, held=True)
         try:
-            answer = part.plan(action, pending)
+            answer = call()
         except InfrastructureError as error:
             failures = 1 if outage is None else outage.failures + 1
             until_s = now_s + self._config.pause_s(failures)
@@ -198,7 +262,8 @@ class BatchPlanner:
                 arguments = self._topology_id, spout, txid, one_line(error)
                 _logger.warning(text, *arguments, extra=self._log_attributes(spout, txid))
             return NotReady(action.attempt, held=True)
-        if outage is not None:
+        # One that is ready has still to plan.
+        if outage is not None and not isinstance(answer, ReadySpout):
             del self._outages[spout]
             text = "topology %r: spout %r is back at txid %d, after %d asks in vain"
             asked = self._topology_id, spout, txid, outage.failures
@@ -234,15 +299,3 @@ class _Outage:
 
     failures: int
     until_s: float
-
-
-def _check_pace(graph: Graph, config: Config) -> None:
-    given = [config.pace.called(name) for name in config.pace.given]
-    if given and len(graph.spouts) > 1:
-        spouts = ", ".join(repr(spout.id) for spout in graph.spouts)
-        raise ConfigError(
-            f"a topology with several spouts cannot be paced; got {' and '.join(given)} and the "
-            f"spouts {spouts}; expected one spout, since a limit applies to one spout's rows; "
-            "limit the batches in the spouts themselves, or run each source in its own topology",
-            setting=given[0],
-        )

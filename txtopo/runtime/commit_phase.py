@@ -77,7 +77,7 @@ class CommitReport:
 
     Attributes:
         tuples: Number of tuples that each component emitted.
-        lag: Number of records behind the batch, by partition, where the spout knows it.
+        lag: Number of records behind the batch, by partition, or in a unit of lag.
         lost: What the source lost before the batch could read it, by partition.
         state_s: How long the write of its group to each state took, by ``component.name``; states
             that share a transaction have its time. Only for the last batch of the group.
@@ -389,7 +389,7 @@ class CommitPhase:
                 lost_there = printable(f"lost of {partition}: {what}")
                 text = "topology %r: txid %d: %s"
                 _logger.warning(text, topology, attempt.txid, lost_there, extra=attributes)
-            return planner.lag(metadata), lost
+            return planner.lag(metadata, attempt.txid), lost
         except Exception:
             text = "topology %r: the spout could not tell its lag"
             _logger.warning(text, topology, exc_info=True, extra=attributes)

@@ -31,8 +31,10 @@ class Progress:
             new attempt too.
         failures_total: The same number, of all batches.
         pending: Phase of each batch in flight, by txid.
-        lag: Number of records behind this batch, by partition, where the spout knows it. Of files:
-            how many ``files`` and ``bytes`` are behind it.
+        lag: Number of records behind this batch, by partition. A source whose records are not
+            counted says ``files`` and ``bytes``, ``versions``, ``keys`` or ``offsets``; of any
+            other it is how many ``seconds`` ago the spout was first found to have more than this
+            batch, 0 if it has no more.
         lost: What the source lost before this batch could read it, by partition, if the spout
             continues without it.
         tuples: Number of tuples that each component emitted in this batch.

@@ -77,8 +77,8 @@ class CommittingSpout(Protocol):
         """The planner of each spout, whose emitter may take part in the commit phase."""
         ...
 
-    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, where the spout knows it."""
+    def lag(self, metadata: BatchMetadata, txid: int | None = None) -> Mapping[str, int]:
+        """Return how many records are behind a batch, by partition, or in a unit of lag."""
         ...
 
     def lost(self, metadata: BatchMetadata) -> Mapping[str, str]:
@@ -92,7 +92,7 @@ class NoPlanner:
     parts: Sequence[SpoutPlanner] = ()
     """Empty: no emitter takes part in a commit."""
 
-    def lag(self, metadata: BatchMetadata) -> Mapping[str, int]:
+    def lag(self, metadata: BatchMetadata, txid: int | None = None) -> Mapping[str, int]:
         """Return nothing: the lag is not known here."""
         return {}
 

@@ -13,8 +13,8 @@ from txtopo.context import TaskContext
 from txtopo.coordinator.protocol import NotReady, PlanBatch
 from txtopo.errors import EmitError
 from txtopo.log_records import logger_of
-from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
-from txtopo.pacing import Allowance, Asked, Pacer, Postponed
+from txtopo.metadata import Json, SpoutShare, json_copy, shown
+from txtopo.pacing import Limit, Offer
 from txtopo.runtime.plan_clock import held_back_by
 from txtopo.runtime.stamp_planner import PlanningClocks, time_of
 from txtopo.spouts.spout import LastBatch, check_commit
@@ -26,6 +26,26 @@ from txtopo.topology.spout_kinds import KnownShare
 
 _logger = logger_of("txtopo.spouts")
 
+# Txids of which it is kept since when the spout was ready; far more than are ever in flight.
+_READY_MAX = 1_000
+
+
+@dataclass(frozen=True, slots=True)
+class ReadySpout:
+    """The answer of a spout that is ready.
+
+    Attributes:
+        txid: The batch.
+        last: The newest batch whose metadata is known.
+        offer: What it has for the batch; without rows if the topology is not paced.
+        partitions: How many partitions the batch has, as the spout says.
+    """
+
+    txid: int
+    last: LastBatch
+    offer: Offer
+    partitions: int
+
 
 @dataclass(frozen=True, slots=True)
 class SpoutPlan:
@@ -33,11 +53,11 @@ class SpoutPlan:
 
     Attributes:
         planned: Its metadata; the number of partitions of a partitioned spout.
-        pace: The limit of the batch; None without one.
+        rows: How many rows it has; None if that is not known yet.
     """
 
     planned: Json
-    pace: dict[str, Json] | None
+    rows: int | None
 
 
 class SpoutPlanner:
@@ -47,7 +67,8 @@ class SpoutPlanner:
     returned, be it of an abandoned attempt or of an earlier term. Only ``lag``, ``lost`` and
     ``cleanup_before`` do not wait.
 
-    If the topology is paced, each new batch is asked for of its :class:`~txtopo.pacing.Pacer`.
+    The lag of a batch is what the spout says. If it says nothing, it is told how many ``seconds``
+    ago the spout was first found to have more than the batch: 0 if it was found to have no more.
 
     Attributes:
         spout_id: Id of the spout.
@@ -55,7 +76,7 @@ class SpoutPlanner:
         time_only: Whether its batches have no records, but come since time has passed.
 
     Raises:
-        ConfigError: The topology is paced, and its spout cannot be; or an error of the spout's.
+        ConfigError: An error of the spout's.
     """
 
     def __init__(
@@ -89,36 +110,35 @@ class SpoutPlanner:
         # Held across calls of user code, which may block: that is what they are for. No durable
         # step is marked while they are held.
         self._coordinator_lock, self._emitter_lock = threading.Lock(), threading.Lock()
-        self._times, self._pace = times, Pacer(config.pace)
-        self._paced = bool(config.pace.given) and times is not None
-        self._pace_lock = threading.Lock()
-        if self._paced:
-            kind.check_paced(config, spout.id, self._coordinator, self._opened_emitter)
+        # When the spout was first found ready for a txid; None if it was found to have nothing.
+        # Only single operations change it, since lag() has its own thread.
+        self._ready_s: dict[int, float | None] = {}
+        self._times = times
+        self._paced, self._limited = bool(config.pace.given), config.pace.limiting is not None
+        # Called here, since it opens the emitter if that is what takes the limit.
+        if self._limited and not self.divides:
+            text = (
+                "topology %r: spout %r takes no limit; its batches are as large as it makes them, "
+                "one is in flight at a time, and what it has above its limit is paid back"
+            )
+            about = {"topology": topology_id, "component": spout.id}
+            _logger.info(text, *about.values(), extra=about)
 
     @property
-    def pace(self) -> Mapping[str, Json]:
-        """The limits of the next batch; empty without a pace."""
-        return self._pace.now
+    def divides(self) -> bool:
+        """Whether the spout takes the limit of a batch."""
+        return self._kind.divides(self._coordinator, self._opened_emitter)
 
-    def begin(self, stored: Mapping[int, BatchMetadata], current: int) -> None:
-        """Begin a term: take the pace over from what earlier leaders have stored."""
-        if self._paced and self._times is not None:
-            known = {txid: each.pace for txid, each in stored.items()}
-            with self._pace_lock:
-                self._pace.begin(known, current, self._times.now(), self._times.wall_clock())
+    @property
+    def counts_commits(self) -> bool:
+        """Whether the rows of its batches are counted when they are committed."""
+        return not self._kind.frame
 
-    def committed(self, txid: int, rows: int) -> None:
-        """Learn from a commit how large the next batches should be. Does not block."""
-        if self._paced and self._times is not None:
-            with self._pace_lock:
-                counted = None if self._kind.frame else rows
-                self._pace.committed(txid, counted, self._times.now())
-
-    def plan(self, action: PlanBatch, pending: int = 0) -> SpoutPlan | NotReady:
-        """Return the spout's plan for a ``PlanBatch``, with *pending* batches in flight.
+    def ask(self, action: PlanBatch, pending: int = 0) -> ReadySpout | NotReady:
+        """Return whether the spout has a batch for a ``PlanBatch``, with *pending* in flight.
 
         Raises:
-            EmitError: The metadata is not JSON.
+            EmitError: It did not tell numbers of unread rows.
         """
         txid = action.attempt.txid
         last_txid, share = self._kind.newest(self._before(action), self._complete(action))
@@ -126,40 +146,55 @@ class SpoutPlanner:
         metadata = None if share is None else self._plain(self._kind.known(share))
         last = LastBatch(last_txid, metadata, pending, self._idle_s(action))
         with self._coordinator_lock:
-            if not self._coordinator.is_ready(txid, last):
+            is_ready = self._coordinator.is_ready(txid, last)
+            self._note_ready(txid, is_ready=is_ready)
+            if not is_ready:
                 return NotReady(action.attempt)
             partitions = self._kind.partitions(self._coordinator)
-            allowance = self._allowed(txid, last, partitions)
-            if isinstance(allowance, Postponed):
-                return NotReady(action.attempt, held=allowance.by is not None)
-            try:
-                planned = self._kind.plan(
-                    self._coordinator, txid, last, partitions, allowance.rows_max
-                )
-                plan = SpoutPlan(self._plain(planned), allowance.metadata)
-            except BaseException:
-                self.withdraw(txid)
-                raise
-        if self._kind.begins_again(SpoutShare(plan.planned)):
+            count = partitions if type(partitions) is int else 0  # the task refuses another type
+            unread = self._unread(last) if self._paced else None
+            divides = not self._limited or self.divides
+            return ReadySpout(txid, last, Offer(last_txid, unread, count, divides), partitions)
+
+    def plan(self, ready: ReadySpout, limit: Limit = None) -> SpoutPlan:
+        """Return the plan of a spout that is ready, with its limit.
+
+        Raises:
+            EmitError: The metadata is not JSON.
+        """
+        kind, txid = self._kind, ready.txid
+        rows_max = limit if isinstance(limit, int) and ready.offer.divides else None
+        with self._coordinator_lock:
+            planned = kind.plan(self._coordinator, txid, ready.last, ready.partitions, rows_max)
+            counted = kind.counted(self._coordinator, planned) if self._limited else None
+        plan = SpoutPlan(self._plain(planned), counted)
+        if kind.begins_again(SpoutShare(plan.planned)):
             text = "topology %r: spout %r has read its first part; txid %d is its switch: %s"
             about = {"topology": self._topology_id, "component": self.spout_id, "txid": txid}
             _logger.info(text, *about.values(), shown(plan.planned), extra=about)
         return plan
-
-    def withdraw(self, txid: int) -> None:
-        """Give back the allowance of a batch that could not be planned."""
-        with self._pace_lock:
-            self._pace.withdraw(txid)
 
     def newest_plan(self, action: PlanBatch) -> Json:
         """Return the plan that carries forward while the spout is absent; None if none does."""
         _, share = self._before(action)
         return None if share is None else self._kind.carried(share)
 
-    def lag(self, share: SpoutShare) -> Mapping[str, int]:
-        """Return how many records are behind a batch, by partition, where the spout knows it."""
+    def lag(self, share: SpoutShare, txid: int | None = None) -> Mapping[str, int]:
+        """Return how many records are behind a batch, by partition, or in a unit of lag.
+
+        Args:
+            share: The share of the spout in the batch.
+            txid: The batch; None to leave out what only the planner knows.
+        """
         lag = self._coordinator.lag(self._plain(self._kind.known(share)) or {})
-        return {str(partition): int(records) for partition, records in dict(lag).items()}
+        told = {str(partition): int(records) for partition, records in dict(lag).items()}
+        if told or txid is None or self.time_only or self._times is None:
+            return told
+        try:
+            ready_s = self._ready_s[txid + 1]
+        except KeyError:
+            return {}  # the spout was not asked for more
+        return {"seconds": 0 if ready_s is None else int(max(0.0, self._times.now() - ready_s))}
 
     def lost(self, share: SpoutShare) -> Mapping[str, str]:
         """Return the records that the source lost before a batch could read them, by partition."""
@@ -238,6 +273,14 @@ class SpoutPlanner:
             if self._emitter is not None:
                 self._emitter.close()
 
+    def _note_ready(self, txid: int, *, is_ready: bool) -> None:
+        if self._times is None:
+            return
+        if not is_ready or self._ready_s.get(txid) is None:
+            self._ready_s[txid] = self._times.now() if is_ready else None
+        if len(self._ready_s) > _READY_MAX:
+            del self._ready_s[next(iter(self._ready_s))]
+
     def _before(self, action: PlanBatch) -> KnownShare:
         """Return the previous txid, whose plan is known, with the share of the spout."""
         if action.previous is None:
@@ -254,16 +297,6 @@ class SpoutPlanner:
         if self._times is None or stamp is None:
             return None
         return max(0.0, self._times.wall_clock() - time_of(stamp) / 1000)
-
-    def _allowed(self, txid: int, last: LastBatch, partitions: int) -> Allowance | Postponed:
-        if not self._paced or self._times is None:
-            return Allowance(None)
-        unread = self._unread(last)
-        now_s, wall_s = self._times.now(), self._times.wall_clock()
-        count = partitions if type(partitions) is int else 0  # the task refuses another type
-        asked = Asked(txid, last.txid, unread, count, last.pending, now_s, wall_s)
-        with self._pace_lock:
-            return self._pace.ask(asked)
 
     def _unread(self, last: LastBatch) -> dict[str, int] | None:
         # A coordinator of a user need not be derived from ours, and then may lack the method.

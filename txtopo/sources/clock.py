@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from collections.abc import Mapping
 from dataclasses import replace
 
 from txtopo.attempt import TransactionAttempt
@@ -87,6 +88,14 @@ class _ClockCoordinator(TransactionalCoordinator):
 
     def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
         return None
+
+    def unread(self, last: LastBatch) -> Mapping[str, int]:
+        """Return nothing: a batch of a clock has no rows, so no limit holds it back."""
+        return {}
+
+    def planned_rows(self, metadata: Json) -> int:
+        """Return that it has none."""
+        return 0
 
 
 class _ClockEmitter(TransactionalEmitter):

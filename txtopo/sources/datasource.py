@@ -29,6 +29,7 @@ from txtopo.spouts.spout import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
+    check_min_batch_rows,
     other_position,
 )
 from txtopo.traits import Traits
@@ -61,7 +62,7 @@ class DataSourceSpout(TransactionalSpout):
     and ``read`` in each task. ``partitions(start, end)`` must return the same list in each task;
     use one task if it does not. The ranges of a simple reader are read in one task. ``commit(end)``
     is called once everything up to *end* is durably committed; not for each batch, and possibly
-    again after a restart.
+    again after a restart. ``reportLatestOffset`` (PySpark 4.2) is asked for the lag only.
 
     ``latestOffset`` may have the signature of PySpark 4.2, with the end of the previous batch and a
     ``ReadLimit``, or the older one without arguments, where the reader decides the size of a batch.
@@ -113,9 +114,13 @@ class DataSourceSpout(TransactionalSpout):
 
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Create the planning part, which has the reader of the driver."""
+        if self._rows_max is not None:
+            check_min_batch_rows(config, self._rows_max, "batch_rows_max")
         reader = made(self._open)
         self._done = _Done(told=has_commit(reader))
-        return _DataSourceCoordinator(reader, self._rows_max, self._done, config, context)
+        limited = not isinstance(reader, SimpleReader) and takes_limit(reader)
+        kind = _LimitedCoordinator if limited else _DataSourceCoordinator
+        return kind(reader, self._rows_max, self._done, config, context)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Create an emitting part; the one in the driver only passes on committed ends."""
@@ -203,20 +208,16 @@ class _DataSourceCoordinator(TransactionalCoordinator):
                 got=rows_max,
             )
         self._next: dict[str, Json] | None = None
-        setting = config.pace.limiting
-        if setting is not None and (isinstance(reader, SimpleReader) or not self._limited):
-            raise ConfigError(
-                f"this reader takes no limit, so its batches cannot be limited; got {setting} and "
-                f"{name_of(reader)}; expected a reader with latestOffset(start, limit); leave "
-                f"{setting} out",
-                setting=setting,
-            )
+        self._newest: Json = None
+        # Whether a batch may be held back until there is more to read.
+        self._gathers = config.pace.min_batch_rows is not None
 
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether the latest offset is after the last batch.
 
-        The answer of the reader is kept until it is planned. The first batch is always ready, so
-        that the initial offset is stored.
+        The answer of the reader is kept until it is planned, unless batches wait for a minimum:
+        then it is asked again. The first batch is always ready, so that the initial offset is
+        stored.
         """
         if last.metadata is not None:
             self._done.planned(last.txid, last.metadata)
@@ -226,28 +227,53 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         else:
             start = copied(self._reader.initialOffset(), "initialOffset")
         self._commit()
-        if self._next is None or self._next["start"] != start:
+        if self._next is None or self._next["start"] != start or self._gathers:
             end = self._latest(start)
             if behind(start, end):
                 text = "the source's latest offset %s is behind %s; nothing is read"
                 _logger.warning(text, end, start, extra={**self._about, "txid": txid})
                 end = start
             self._next = {"start": start, "end": end}
+            self._newest = self._reported(end)
         if txid > 1 and same(start, self._next["end"]):
             self._next = None
             return False
         return True
 
-    def initialize_transaction(
-        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
-    ) -> Json:
+    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
         planned, self._next = self._next, None
         assert planned is not None, "only asked when it was ready"
-        if rows_max is not None and (self._rows_max is None or rows_max < self._rows_max):
-            start = planned["start"]
-            end = self._latest(start, rows_max)
-            planned["end"] = start if behind(start, end) else end
         return planned
+
+    def unread(self, last: LastBatch) -> Mapping[str, int] | None:
+        """Return None, since offsets do not count rows; nothing for a batch that stores a start."""
+        found = self._next
+        return {} if found is not None and same(found["start"], found["end"]) else None
+
+    def lag(self, metadata: Json) -> Mapping[str, int]:
+        """Return by how many ``offsets`` the reader was ahead of a batch when it was last asked.
+
+        That is the sum of all differences of numbers; nothing if the offsets have no numbers.
+        """
+        if not metadata or self._newest is None:
+            return {}
+        ahead = offsets_between(_range(metadata)[1], self._newest)
+        return {} if ahead is None else {"offsets": ahead}
+
+    def _reported(self, end: Json) -> Json:
+        """Return the newest offset, for the lag; None if it is not known."""
+        report = getattr(self._reader, "reportLatestOffset", lambda: None)
+        try:
+            newest = copied(report(), "reportLatestOffset")
+            if newest is not None or not self._limited:
+                return end if newest is None else newest
+            limit = self._reader.getDefaultReadLimit() if self._rows_max is None else self._rows_max
+        except Exception:
+            text = "the source could not report its latest offset; its lag is not known"
+            _logger.warning(text, exc_info=True, extra=self._about)
+            return None
+        is_all = limit is None or type(limit).__name__ == "ReadAllAvailable"
+        return end if is_all else None
 
     def close(self) -> None:
         self._commit()
@@ -269,6 +295,21 @@ class _DataSourceCoordinator(TransactionalCoordinator):
     def _commit(self) -> None:
         for end in self._done.take():
             self._reader.commit(end)
+
+
+class _LimitedCoordinator(_DataSourceCoordinator):
+    """Has a reader whose ``latestOffset`` takes a limit."""
+
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        planned = super().initialize_transaction(txid, previous_metadata)
+        assert isinstance(planned, dict)
+        if rows_max and (self._rows_max is None or rows_max < self._rows_max):
+            start = planned["start"]
+            end = self._latest(start, rows_max)
+            planned["end"] = start if behind(start, end) else end
+        return planned
 
 
 class _DataSourceEmitter(TransactionalEmitter):
@@ -700,6 +741,17 @@ def behind(start: Json, end: Json) -> bool:
     return bool(changed) and all(
         type(old) is type(new) and type(old) in (int, float) and new < old for old, new in changed
     )
+
+
+def offsets_between(start: Json, end: Json) -> int | None:
+    """Return the sum of how far the numbers of *end* are ahead; None if it has no whole numbers."""
+    before = dict(_leaves(start))
+    ahead = [
+        max(0, value - known) if type(known := before.get(path, 0)) is int else 0
+        for path, value in _leaves(end)
+        if type(value) is int
+    ]
+    return sum(ahead) if ahead else None
 
 
 def _leaves(offset: Json, path: tuple[str | int, ...] = ()) -> Iterator[tuple[Any, Any]]:

@@ -50,9 +50,8 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalSpout,
     TransactionalCoordinator,
     TransactionalSpout,
-    check_paced,
-    check_unread,
     other_position,
+    takes_rows_max,
 )
 from txtopo.traits import Traits
 from txtopo.tuples import Fields, Stream
@@ -292,6 +291,7 @@ class SequenceCoordinator:
         self._spout, self._config, self._context = spout, config, context
         # By part and place. Only single operations change it, since lag() has its own thread.
         self._opened: dict[_Key, Any] = {}
+        self._divided: dict[_Key, bool] = {}
         self._next: _Next | None = None
         self._partitions = 0
         self._answers: tuple[str, Json] | None = None
@@ -342,8 +342,9 @@ class SequenceCoordinator:
             plan |= {"after": standing.after, **_begins(standing.place)}
         if self._kind(standing.part) is not TransactionalSpout:
             return {**plan, "partitions": self._partitions}
-        limit = {} if rows_max is None else {"rows_max": rows_max}
         planner = self._planner(standing)
+        takes = rows_max is not None and takes_rows_max(planner.initialize_transaction)
+        limit = {"rows_max": rows_max} if takes else {}
         return {
             **plan,
             "batch": planner.initialize_transaction(found.txid, found.last.metadata, **limit),
@@ -354,8 +355,36 @@ class SequenceCoordinator:
         if self._found.switches:
             return {}
         planner = self._planner(self._found.standing)
-        told: Mapping[str, int] | None = planner.unread(self._found.last)
+        told: Mapping[str, int] | None
+        told = getattr(planner, "unread", lambda _: None)(self._found.last)
         return told
+
+    def divides(self) -> bool:
+        """Return whether the part that plans the batch takes its limit."""
+        if self._next is None:
+            return True  # nothing was asked for yet
+        found = self._next
+        key, kind = found.standing.key, self._kind(found.standing.part)
+        if found.switches:
+            return True  # it has no rows
+        if kind is TransactionalSpout:
+            return takes_rows_max(self._planner(found.standing).initialize_transaction)
+        if key not in self._divided:
+            emitter = self._spout.part_at(key).emitter(self._config, self._context)
+            self._divided[key] = takes_rows_max(getattr(emitter, _EMITS_NEW[kind]))
+            emitter.close()
+        return self._divided[key]
+
+    def planned_rows(self, metadata: Json) -> int | None:
+        """Return how many rows a planned batch has; None if its part cannot say."""
+        if is_switch(metadata):
+            return 0
+        if not has_batch(metadata):
+            return None
+        assert isinstance(metadata, dict), "it has a batch"
+        planner = self._planner(self._found.standing)
+        rows: int | None = getattr(planner, "planned_rows", lambda _: None)(metadata["batch"])
+        return rows
 
     def lag(self, metadata: Json) -> Mapping[str, int]:
         """Return how many records the part has after a batch, as ``first/…`` or ``then/…``."""
@@ -431,23 +460,12 @@ class SequenceCoordinator:
             return kept
         if key[0] == "first":
             _check_ended(self._context.component_id, planner)
-        self._check_pace(key[0], spout, planner)
         return planner
 
     def _close_all_but(self, key: _Key | None) -> None:
         for other in tuple(self._opened):
             if other != key and (planner := self._opened.pop(other, None)) is not None:
                 planner.close()
-
-    def _check_pace(self, part: Part, spout: PartSpout, planner: Any) -> None:
-        config, id, kind = self._config, self._context.component_id, self._kind(part)
-        if config.pace.limiting is not None and kind is TransactionalSpout:
-            check_paced(config, id, ("coordinator", planner, "initialize_transaction"))
-        elif config.pace.limiting is not None:
-            emitter = spout.emitter(config, self._context)
-            check_paced(config, id, ("emitter", emitter, _EMITS_NEW[kind]))
-            emitter.close()
-        check_unread(config, id, planner)
 
 
 def _check_ended(id: str, planner: object) -> None:

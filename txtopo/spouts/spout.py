@@ -99,8 +99,9 @@ class TransactionalCoordinator(ABC):
 
         A coordinator whose batches can be limited takes ``rows_max: int | None = None`` as a
         keyword argument too: the most rows of the batch, so that a replay has no more either; None
-        for no limit, 0 for a batch that only stores a position. Limits
-        (``docs/explanation/pacing.md``) are refused for one that does not take it.
+        for no limit, 0 for a batch that only stores a position. If the source cannot be divided so
+        far, the batch may have more, which is paid back (``docs/explanation/pacing.md``). One that
+        does not take the argument plans its batches as it does without a limit.
 
         Args:
             txid: The batch, from 1, in order and without gaps.
@@ -117,7 +118,17 @@ class TransactionalCoordinator(ABC):
         For ``Pace(min_batch_rows=…)`` and the other settings of ``docs/explanation/pacing.md``;
         called after ``is_ready`` has returned True. The names are free, since the numbers are added
         up; all 0 asks for a batch that only stores a position. It may stop counting at the limit
-        that the spout itself has for a batch. Without this method ``min_batch_rows`` is refused.
+        that the spout itself has for a batch. Rows that are not known are not counted, so that a
+        batch waits for its delay.
+        """
+        return None
+
+    def planned_rows(self, metadata: Json) -> int | None:
+        """Return how many rows the batch of this metadata has; None if that is not known yet.
+
+        Called right after ``initialize_transaction`` has returned the metadata, if the batches of
+        the topology are limited. What a batch has above its limit then counts at once, not only
+        when the batch is committed.
         """
         return None
 
@@ -220,51 +231,6 @@ def check_min_batch_rows(
         raise ConfigError(
             f"pace.min_batch_rows is above the limit of the spout; got {rows_min}; expected at "
             f"most {limit}, since no batch has more; lower it, or raise {setting}",
-            setting="pace.min_batch_rows",
-        )
-
-
-def check_paced(config: Config, spout_id: str, limited: tuple[str, object, str]) -> None:
-    """Check that a spout can keep the pace that the settings limit its batches to.
-
-    Args:
-        config: The settings.
-        spout_id: Id of the spout.
-        limited: Which object receives the limit of a batch: its name, itself, its method.
-
-    Raises:
-        ConfigError: It cannot; leave the setting out, or repair the spout.
-    """
-    setting = config.pace.limiting
-    part, owner, method = limited
-    if setting is not None and not takes_rows_max(getattr(owner, method)):
-        raise ConfigError(
-            f"the batches of spout {spout_id!r} cannot be limited; got {setting} and "
-            f"{part} {type(owner).__qualname__}, whose {method} does not take the limit; "
-            "expected the keyword argument rows_max=None; give it to the spout, or leave "
-            f"{setting} out",
-            setting=setting,
-        )
-
-
-def check_unread(config: Config, spout_id: str, coordinator: object) -> None:
-    """Check that a coordinator can tell how many rows are unread, if the settings need that.
-
-    Raises:
-        ConfigError: It cannot; leave the setting out, or repair the spout.
-    """
-    kind = type(coordinator)
-    told = getattr(kind, "unread", None)
-    if config.pace.min_batch_rows is not None and told in (
-        None,
-        TransactionalCoordinator.unread,
-        PartitionedCoordinator.unread,
-    ):
-        raise ConfigError(
-            f"spout {spout_id!r} cannot tell how many rows are unread; got "
-            f"pace.min_batch_rows and coordinator {kind.__qualname__} without a method "
-            "unread; expected unread(self, last); give it to the spout, or leave "
-            "pace.min_batch_rows and pace.max_batch_delay_s out",
             setting="pace.min_batch_rows",
         )
 
@@ -476,8 +442,8 @@ class PartitionedCoordinator(ABC):
         """Return how many rows each partition has after the batch *last*, by its number as text.
 
         None if that is not known. Do not subtract what batches after *last* will take. For
-        ``Pace(min_batch_rows=…)``, which is refused without this method, and to share a limit out
-        by it: partitions that are left out count as empty. Called after ``is_ready`` has returned
+        ``Pace(min_batch_rows=…)``, which counts only what is known, and to share a limit out by it:
+        partitions that are left out count as empty. Called after ``is_ready`` has returned
         True; all 0 asks for a batch that only stores positions. See ``docs/explanation/pacing.md``.
         """
         return None
@@ -541,8 +507,9 @@ class PartitionedTransactionalEmitter(Emitter, ABC):
 
         An emitter whose batches can be limited takes ``rows_max: int | None = None`` as a keyword
         argument too: the most tuples to emit; None for no limit. With 0 it emits nothing, and
-        returns where the next batch starts. One that emits more ends the run. Limits
-        (``docs/explanation/pacing.md``) are refused for an emitter that does not take it.
+        returns where the next batch starts. One that emits more ends the run. An emitter that does
+        not take the argument emits as without a limit, and what is above it is paid back
+        (``docs/explanation/pacing.md``).
 
         Args:
             attempt: The attempt.

@@ -19,7 +19,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.context import Stamp
 from txtopo.errors import EmitError
 from txtopo.metadata import BatchMetadata, Json, SpoutShare, json_copy, shown
-from txtopo.pacing import rows_max_of
+from txtopo.pacing import Limit, limits_of
 from txtopo.spouts.spout import takes_rows_max
 from txtopo.stages.compiled_topology import PlannedComponent
 from txtopo.stages.emission import Channel, Emission
@@ -77,7 +77,7 @@ class SpoutTask:
                 task=self._task,
                 emission=emission,
                 last=self._last,
-                rows_max=rows_max_of(metadata.pace),
+                rows_max=(limits_of(metadata.pace) or {}).get(component.id),
                 cuts=self._channel.control.cuts,
             )
         )
@@ -110,7 +110,7 @@ class _Share:
     task: int
     emission: Emission
     last: dict[int, Json]
-    rows_max: int | list[int] | None
+    rows_max: Limit
     cuts: dict[tuple[int, str], dict[int, Json]]
 
     @property
@@ -189,19 +189,9 @@ class _Share:
     def _limits(self, emit: Callable[..., Json]) -> list[int] | None:
         """Return the limits of the partitions, which an emitter gets as ``rows_max``, or None.
 
-        Raises:
-            EmitError: The batch was planned with limits, but the emitter takes none.
+        An emitter that takes none emits as without a limit.
         """
-        if not isinstance(self.rows_max, list):
-            return None
-        if not takes_rows_max(emit):
-            raise EmitError(
-                f"the batch was planned with a limit, but the emitter of {self.component.id!r} "
-                f"does not take one; got {type(self.emitter).__qualname__}; expected the keyword "
-                "argument rows_max; put it back until the batch is committed",
-                component=self.component.id,
-            )
-        return self.rows_max
+        return self.rows_max if isinstance(self.rows_max, list) and takes_rows_max(emit) else None
 
     def _check_limit(self, partition: int, emitted: int, rows_max: int | None = None) -> None:
         if rows_max is not None and emitted > rows_max:

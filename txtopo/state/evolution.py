@@ -151,7 +151,7 @@ def not_allowed(change: TableChange, label: str) -> SchemaDrift:
 
 
 def check_none_taken(change: TableChange, label: str) -> None:
-    """Check that no column is removed in a store that keeps a row as one value.
+    """Check that no column is removed in a store that takes none away.
 
     Raises:
         SchemaDrift: A column would be removed.
@@ -159,8 +159,7 @@ def check_none_taken(change: TableChange, label: str) -> None:
     if change.taken:
         names = ", ".join(repr(field.name) for field in change.taken)
         raise refused_change(
-            f"this store keeps a row as one value, from which no column is taken away ({names}); "
-            "only SQL stores do that",
+            f"this store takes no column away from its rows ({names}); only SQL stores do that",
             declaration(change.stored),
             change.declared,
             label,

@@ -18,7 +18,6 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
-from txtopo.config import Config
 from txtopo.metadata import Json, SpoutShare, json_copy
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.sequence import (
@@ -34,8 +33,7 @@ from txtopo.spouts.spout import (
     PartitionedTransactionalSpout,
     StreamSpout,
     TransactionalSpout,
-    check_paced,
-    check_unread,
+    takes_rows_max,
 )
 from txtopo.traits import Traits
 
@@ -212,21 +210,18 @@ class SpoutKind:
         """Return the part of a batch's metadata that the spout itself made."""
         raise NotImplementedError
 
-    def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
-        """Return which object receives the limit of a batch: its name, itself, its method."""
+    def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[Any, str]:
+        """Return which object receives the limit of a batch: itself, its method."""
         raise NotImplementedError
 
-    def check_paced(
-        self, config: Config, spout_id: str, coordinator: Any, emitter: Callable[[], Any]
-    ) -> None:
-        """Check that the batches of a spout can be paced.
+    def divides(self, coordinator: Any, emitter: Callable[[], Any]) -> bool:
+        """Return whether the spout takes the limit of a batch."""
+        owner, method = self.limited(coordinator, emitter)
+        return takes_rows_max(getattr(owner, method))
 
-        Raises:
-            ConfigError: They cannot; leave the setting out, or repair the spout.
-        """
-        if config.pace.limiting is not None:
-            check_paced(config, spout_id, self.limited(coordinator, emitter))
-        check_unread(config, spout_id, coordinator)
+    def counted(self, coordinator: Any, planned: Json) -> int | None:
+        """Return how many rows a planned batch has; None if that is not known yet."""
+        return None
 
     def emit(self, share: TaskShare) -> Iterator[None]:
         """Emit the share of one task in a batch, for the first time or again.
@@ -272,9 +267,15 @@ class PlannedByDriver(SpoutKind):
         """Return the metadata that the spout made."""
         return share.planned
 
-    def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
+    def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[Any, str]:
         """Return which object receives the limit of a batch."""
-        return "coordinator", coordinator, "initialize_transaction"
+        return coordinator, "initialize_transaction"
+
+    def counted(self, coordinator: Any, planned: Json) -> int | None:
+        """Return what the coordinator counts."""
+        # A coordinator of a user need not be derived from ours, and then may lack the method.
+        rows: int | None = getattr(coordinator, "planned_rows", lambda _: None)(planned)
+        return rows
 
 
 class CutByEmitters(SpoutKind):
@@ -304,9 +305,9 @@ class CutByEmitters(SpoutKind):
         """Return the metadata that the spout made."""
         return share.cut or {}
 
-    def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[str, Any, str]:
+    def limited(self, coordinator: Any, emitter: Callable[[], Any]) -> tuple[Any, str]:
         """Return which object receives the limit of a batch."""
-        return "emitter", emitter(), self.emits_new
+        return emitter(), self.emits_new
 
 
 class TransactionalKind(PlannedByDriver):
@@ -436,10 +437,10 @@ class SequenceKind(PlannedByDriver):
         """Return the plan and the cut, of which the spout takes what belongs to its part."""
         return None if share.planned is None else {"planned": share.planned, "cut": share.cut}
 
-    def check_paced(
-        self, config: Config, spout_id: str, coordinator: Any, emitter: Callable[[], Any]
-    ) -> None:
-        """Check nothing: the spout checks each part when it begins to read it."""
+    def divides(self, coordinator: Any, emitter: Callable[[], Any]) -> bool:
+        """Return whether the part that plans the batch takes its limit."""
+        divides: bool = coordinator.divides()
+        return divides
 
     def begins_again(self, share: SpoutShare) -> bool:
         """Return whether the batch is the switch, after which the partitions are other ones."""

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import threading
 from collections import Counter, deque
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -68,13 +68,28 @@ _WAITING_MAX = 100
 # Rows that are read under one hold of the lock.
 _ROWS_AT_ONCE = 100
 
-# A spout of files reports these two instead of partitions; they do not count records.
-_FILES = {"files", "bytes"}
+LAG_UNITS = ("files", "bytes", "versions", "keys", "offsets", "seconds")
+"""What a spout that does not count records reports in place of partitions."""
 
 
-def counts_files(lag: Collection[str]) -> bool:
-    """Return whether a lag with these names is of files, perhaps of a part of a sequence."""
-    return {name.rpartition("/")[2] for name in lag} == _FILES
+def unit_of(name: str) -> str | None:
+    """Return the unit of a lag with this name, perhaps of a part of a sequence; None for records.
+
+    Args:
+        name: The name of a partition, or of a unit; with several spouts behind the id of its spout.
+    """
+    unit = name.rpartition("/")[2]
+    return unit if unit in LAG_UNITS else None
+
+
+def lag_by_unit(lag: Mapping[str, int]) -> dict[str, int]:
+    """Return how far all spouts are behind, in each unit: sums, but of seconds the most."""
+    found: dict[str, int] = {}
+    for name, count in lag.items():
+        unit = unit_of(name) or "records"
+        known = found.get(unit, 0)
+        found[unit] = max(known, count) if unit == "seconds" else known + count
+    return found
 
 
 class Board(TopologyListener):
@@ -457,6 +472,7 @@ class Board(TopologyListener):
             "txid": self._current - 1 if self._current is not None and self._current > 1 else None,
             "rows_per_second": self._rate(now_s),
             "lag_records": self._lag_records(),
+            "lag": lag_by_unit(self._lag()),
             "rows_total": self._rows,
             "last_failure": self._last_failure(),
             "started_at_s": self._started_at_s,
@@ -504,15 +520,7 @@ class Board(TopologyListener):
         return self._last.lag if self._last is not None else {}
 
     def _lag_records(self) -> int | None:
-        lag = self._lag()
-        if not self._several_spouts:
-            return None if not lag or counts_files(lag) else sum(lag.values())
-        by_spout: dict[str, dict[str, int]] = {}
-        for name, count in lag.items():
-            spout, _, partition = name.partition("/")
-            by_spout.setdefault(spout, {})[partition] = count
-        counted = [sum(each.values()) for each in by_spout.values() if not counts_files(each)]
-        return sum(counted) if counted else None
+        return lag_by_unit(self._lag()).get("records")
 
     def _partitions(self, lag: Mapping[str, int]) -> list[dict[str, Any]]:
         """Return the partitions that are furthest behind; those with losses come first."""

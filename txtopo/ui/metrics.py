@@ -23,7 +23,7 @@ from prometheus_client.registry import Collector
 from txtopo.coordinator.transactions import Phase
 from txtopo.runtime.histogram import Histogram
 from txtopo.runtime.watching import Figures
-from txtopo.ui.board import PARTITIONS_MAX, counts_files
+from txtopo.ui.board import LAG_UNITS, PARTITIONS_MAX, unit_of
 from txtopo.ui.figures import SPANS
 
 CONTENT_TYPE = "text/plain; version=0.0.4; charset=utf-8"
@@ -97,6 +97,13 @@ partitions | gauge | shown | partitions of which a lag is known; shown is yes if
     lag_records
 lag_files | gauge | | files behind the last committed batch
 lag_bytes | gauge | | bytes of files behind the last committed batch
+lag_versions | gauge | | versions of Delta tables behind the last committed batch
+lag_keys | gauge | | by how much the newest key of SQL queries is ahead of the last committed
+    batch
+lag_offsets | gauge | | by how much the offsets of Data Sources are ahead of the last committed
+    batch
+lag_seconds | gauge | | how far a query by time is behind, or how long ago a spout that does not
+    count was first found to have more than the last committed batch; the most of all spouts
 held_back | gauge | by | 1 while something is not read: by is the spout that has what waits for its
     time or was set aside, or (clock) while the clock of the driver is in doubt
 losses_total | counter | | batches before which a partition of the source had lost records,
@@ -228,18 +235,19 @@ def _lag(figures: dict[str, Any]) -> Iterator[Sample]:
         for each in figures["partitions"]
         if each["lag_records"] is not None
     }
+    for unit, lag in figures["lag"].items():
+        if unit in LAG_UNITS:
+            yield f"lag_{unit}", (), lag
     if figures["lag_records"] is None:
-        if counts_files(known):
-            for name, lag in known.items():
-                yield f"lag_{name.rpartition('/')[2]}", (), lag
         return
+    known = {name: lag for name, lag in known.items() if unit_of(name) is None}
     for partition, lag in known.items():
         yield "lag_records", (partition,), lag
     others = figures["partitions_total"] - len(figures["partitions"])
     if others:
         assert len(figures["partitions"]) == PARTITIONS_MAX
         yield "lag_records", ("(others)",), figures["lag_records"] - sum(known.values())
-    yield "partitions", ("yes",), len(figures["partitions"])
+    yield "partitions", ("yes",), len(known)
     yield "partitions", ("no",), others
 
 

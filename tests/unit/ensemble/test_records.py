@@ -64,15 +64,16 @@ def test_a_batch_without_a_limit_has_none_in_its_node() -> None:
 
 
 @pytest.mark.parametrize("rows_max", [0, 7, [3, 0, 4]])
-@pytest.mark.rule("txtopo.pacing", "Rules", 2)
+@pytest.mark.rule("txtopo.pacing", "Rules", 3)
 def test_a_limit_is_stored_and_comes_back(rows_max: Json) -> None:
-    metadata = of_one(3, pace={"rows_max": rows_max, "credit": 0.5, "at_s": 9.25})
+    metadata = of_one(3, pace={"rows_max": {"spout": rows_max}, "credit": 0.5, "at_s": 9.25})
 
     assert metadata_from_json(1, json.loads(json.dumps(metadata_to_json(metadata)))) == metadata
 
 
 @pytest.mark.parametrize(
-    "pace", [None, 5, {}, {"rows_max": None}, {"rows_max": -1}, {"rows_max": [1, "2"]}]
+    "pace",
+    [None, 5, {}, {"rows_max": 5}, {"rows_max": {"spout": -1}}, {"rows_max": {"spout": [1, "2"]}}],
 )
 def test_a_limit_that_cannot_be_read_is_never_taken_for_none(pace: Json) -> None:
     with pytest.raises(CorruptNodeError, match="stored metadata of txid 4 cannot be read"):

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import gzip
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from sqlalchemy import create_engine, text
 
@@ -39,6 +41,7 @@ from txtopo.plugins.spouts import (
 from txtopo.runtime.batch_planner import BatchPlanner
 from txtopo.runtime.progress import BatchCommitted, TopologyEvent, TopologyListener
 from txtopo.spouts import (
+    ClockTransactionalSpout,
     DataSourceSpout,
     DeltaTransactionalSpout,
     FilesTransactionalSpout,
@@ -184,20 +187,23 @@ def test_without_a_pace_there_is_nothing_to_show() -> None:
     assert run_all(MemoryTransactionalSpout({0: ROWS}, NUMBER, 50), LOCAL).paces == [{}]
 
 
-# ---------------------------------------------------------------- what cannot be paced
+# ---------------------------------------------------------------- what cannot be divided or counted
 
 
 class Plans(TransactionalCoordinator):
+    """Eight rows a batch, whatever the limit."""
+
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        return False
+        return last.metadata != 5
 
     def initialize_transaction(self, txid: int, previous_metadata: Any) -> Any:
-        return None
+        return (previous_metadata or 0) + 1
 
 
 class Emits(TransactionalEmitter):
     def emit_batch(self, attempt: Any, metadata: Any, collector: Any) -> None:
-        pass
+        for n in range(8):
+            collector.emit([n])
 
 
 class Generic(TransactionalSpout):
@@ -212,7 +218,7 @@ class Generic(TransactionalSpout):
 
 class Counts(PartitionedCoordinator):
     def is_ready(self, txid: int, last: LastBatch) -> bool:
-        return txid == 1
+        return txid <= 5
 
     def number_of_partitions(self) -> int:
         return 1
@@ -222,6 +228,8 @@ class TakesNoLimit(OpaquePartitionedTransactionalEmitter):
     def emit_partition_batch(
         self, attempt: Any, collector: Any, partition: int, last_metadata: Any
     ) -> Any:
+        for n in range(8):
+            collector.emit([n])
         return 0
 
 
@@ -252,33 +260,99 @@ class Opaque(OpaquePartitionedTransactionalSpout):
         return self.kind()
 
 
+@pytest.mark.parametrize("spout", [Generic(), Opaque(TakesNoLimit)])
+@pytest.mark.parametrize("group_txids_max", [1, 10])
+def test_a_spout_that_takes_no_limit_is_paced_by_what_it_took(
+    spout: Any, group_txids_max: int
+) -> None:
+    """Eight rows a batch at 40 a second: no batch is planned before the one before is paid."""
+    config = replace(LOCAL, group_txids_max=group_txids_max, pace=Pace(max_rows_per_second=40))
+    commits = run_all(spout, config)
+
+    assert commits.rows == [8] * 5
+    assert all(pace["limited_by"] == "max_rows_per_second" for pace in commits.paces[:-1])
+
+
 @pytest.mark.parametrize(
-    ("spout", "settings", "told"),
+    "pace",
+    [Pace(target_commit_s=5), Pace(min_batch_rows=5, max_batch_delay_s=0.05)],
+)
+@pytest.mark.parametrize("spout", [Generic(), Opaque(TakesNoLimit)])
+def test_settings_that_a_spout_knows_nothing_of_hold_no_batch_for_ever(
+    spout: Any, pace: Pace
+) -> None:
+    assert run_all(spout, replace(LOCAL, pace=pace)).rows == [8] * 5
+
+
+def several(*spouts: Any) -> Topology:
+    builder = TransactionalTopologyBuilder("paced", "spout0", spouts[0])
+    for number, spout in enumerate(spouts[1:], 1):
+        builder.set_spout(f"spout{number}", spout)
+    bolt = builder.set_bolt("nothing", Nothing())
+    for number in range(len(spouts)):
+        bolt.shuffle_grouping(f"spout{number}")
+    return builder.build_topology()
+
+
+@pytest.mark.parametrize(
+    "pace",
     [
-        (Generic(), {"max_rows_per_second": 5}, "coordinator Plans, whose initialize_transaction"),
-        (Generic(), {"target_commit_s": 5}, "got pace.target_commit_s and coordinator Plans"),
-        (
-            Opaque(TakesNoLimit),
-            {"max_rows_per_second": 5},
-            "emitter TakesNoLimit, whose emit_partition_batch does not take",
-        ),
-        (
-            Opaque(EmitsTooMuch),
-            {"min_batch_rows": 5, "max_batch_delay_s": 1},
-            "coordinator Counts without a method unread",
-        ),
+        Pace(max_rows_per_second=60),
+        Pace(target_commit_s=0.5),
+        Pace(min_batch_rows=30, max_batch_delay_s=0.1),
     ],
 )
-def test_a_spout_that_cannot_is_refused_at_the_start(
-    spout: Any, settings: dict[str, Any], told: str
+def test_spouts_of_all_kinds_share_a_limit_and_all_rows_are_read(pace: Pace) -> None:
+    commits = Commits()
+    topology = several(
+        MemoryTransactionalSpout({0: ROWS, 1: ROWS[:3]}, NUMBER, 100),
+        OpaqueMemoryTransactionalSpout({0: ROWS}, NUMBER, 100),
+        Generic(),
+    )
+    with topology.start(config=replace(LOCAL, pace=pace), listeners=[commits]) as run:
+        run.process_all_available()
+
+    assert sum(commits.rows) == 40 + 3 + 40 + 5 * 8
+    if pace.max_rows_per_second:
+        assert max(commits.rows) <= 60 + 8, "one batch that cannot be divided is above it"
+
+
+@pytest.mark.parametrize(("rows", "is_idle"), [([], True), (ROWS[:3], False)])
+def test_a_clock_is_never_held_back_and_rows_that_are_held_back_are_not_idle(
+    rows: list[list[int]], is_idle: bool
 ) -> None:
-    with pytest.raises(ConfigError, match=told) as error:
-        topology(spout).start(config=replace(LOCAL, pace=Pace(**settings)))
+    builder = TransactionalTopologyBuilder("paced", "clock", ClockTransactionalSpout("1 second"))
+    builder.set_spout("numbers", MemoryTransactionalSpout({0: rows}, NUMBER, 100))
+    bolt = builder.set_bolt("nothing", Nothing())
+    bolt.shuffle_grouping("clock").shuffle_grouping("numbers")
+    config = replace(LOCAL, pace=Pace(min_batch_rows=10, max_batch_delay_s=60.0))
+    planner = BatchPlanner(builder.build_topology().graph, config, Clock())
+    planner.begin({}, 1)
+    planned = planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
 
-    assert str(error.value.facts["setting"]).removeprefix("pace.") in settings
+    assert isinstance(planned, Planned)
+    assert planned.idle == is_idle
+    assert not planned.metadata.of("clock").absent
+    assert planned.metadata.of("numbers").absent
 
 
-@pytest.mark.rule("txtopo.pacing", "Rules", 3)
+def test_a_share_goes_to_whoever_has_rows_and_a_plan_that_fails_costs_nothing() -> None:
+    full = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
+    graph, times = several(full, MemoryTransactionalSpout({0: []}, NUMBER, 100)).graph, Clock()
+    planner = BatchPlanner(graph, replace(LOCAL, pace=Pace(max_rows_per_second=10)), times)
+    planner.begin({}, 1)
+    times.now_s += 1
+    planned = planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+    assert isinstance(planned, Planned)
+    assert planned.metadata.pace == {
+        "rows_max": {"spout0": [10]},
+        "credit": 0.0,
+        "at_s": 1.0,
+    }
+    assert planned.metadata.of("spout1").absent
+
+
+@pytest.mark.rule("txtopo.pacing", "Rules", 4)
 def test_an_emitter_that_emits_more_than_its_limit_ends_the_run() -> None:
     run = topology(Opaque(EmitsTooMuch)).start(
         config=replace(LOCAL, pace=Pace(max_rows_per_second=5))
@@ -332,7 +406,7 @@ def test_a_restart_goes_on_from_the_stored_level_of_the_rate() -> None:
     times.now_s += 1
     planned = first.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     assert isinstance(planned, Planned)
-    assert planned.metadata.pace == {"rows_max": [10], "credit": 0.0, "at_s": 1.0}
+    assert planned.metadata.pace == {"rows_max": {"numbers": [10]}, "credit": 0.0, "at_s": 1.0}
 
     stored = {1: with_cut(planned.metadata, {"0": [0, 10]}, graph.spout.id)}
     second = BatchPlanner(graph, config, times)
@@ -385,11 +459,16 @@ def test_a_query_keeps_equal_keys_together_and_pays_back(table: str) -> None:
     assert all(rows % 2 == 0 for rows in commits.rows)
 
 
-def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str) -> None:
+def test_a_minimum_above_the_limit_of_the_spout_is_refused(table: str, tmp_path: Path) -> None:
     config = replace(LOCAL, pace=Pace(min_batch_rows=31, max_batch_delay_s=1))
 
-    with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
-        topology(query(table, batch_rows_max=30)).start(config=config)
+    for spout in (
+        query(table, batch_rows_max=30),
+        FilesTransactionalSpout(tmp_path, NUMBER, batch_rows_max=30),
+        DataSourceSpout(LinesSource, {"path": str(tmp_path)}, batch_rows_max=30),
+    ):
+        with pytest.raises(ConfigError, match="got 31; expected at most batch_rows_max=30"):
+            topology(spout).start(config=config)
 
 
 @pytest.mark.parametrize("kind", [MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout])
@@ -406,28 +485,88 @@ def test_a_minimum_above_what_all_partitions_give_is_refused(kind: Any) -> None:
     )
 
 
-def test_files_are_limited_by_rows(tmp_path: Path) -> None:
-    (tmp_path / "a.csv").write_text("n\n" + "".join(f"{n}\n" for n in range(40)))
+@pytest.mark.parametrize("suffix", ["csv", "csv.gz"])
+def test_files_are_limited_by_rows(tmp_path: Path, suffix: str) -> None:
+    content = ("n\n" + "".join(f"{n}\n" for n in range(40))).encode()
+    (tmp_path / f"a.{suffix}").write_bytes(
+        gzip.compress(content) if suffix.endswith("gz") else content
+    )
     spout = FilesTransactionalSpout(tmp_path, NUMBER)
     commits = run_all(spout, replace(LOCAL, pace=Pace(max_rows_per_second=25)))
 
     assert sum(commits.rows) == 40
-    assert max(commits.rows) <= 25
-    with pytest.raises(ConfigError, match="FilesCoordinator without a method unread"):
-        topology(spout).start(
-            config=replace(LOCAL, pace=Pace(min_batch_rows=5, max_batch_delay_s=1))
-        )
+    assert suffix.endswith("gz") or max(commits.rows) <= 25
 
 
-def test_a_delta_table_cannot_be_limited_by_rows(tmp_path: Path) -> None:
+@pytest.mark.parametrize("format", ["csv", "csv.gz", "parquet"])
+def test_files_gather_until_a_batch_has_its_minimum(tmp_path: Path, format: str) -> None:
+    """They are counted from the rows at the beginning of the first one."""
+
+    def write_file(name: str) -> None:
+        path = tmp_path / f"{name}.{format}"
+        if format == "parquet":
+            pq.write_table(pa.table({"n": [*range(20)]}), path)
+            return
+        content = ("n\n" + "".join(f"{10 + n}\n" for n in range(20))).encode()
+        path.write_bytes(gzip.compress(content) if format.endswith("gz") else content)
+
+    write_file("a")
+    spout = FilesTransactionalSpout(tmp_path, NUMBER, "parquet" if format == "parquet" else "csv")
+    config = replace(LOCAL, pace=Pace(min_batch_rows=35, max_batch_delay_s=60.0))
+    commits = Commits()
+    with topology(spout).start(config=config, listeners=[commits]) as run:
+        wait_until(lambda: run.board.figures()["pace"]["limited_by"], "the first file waits")
+        write_file("b")
+        wait_until(lambda: commits.rows, "two files are enough")
+
+    assert commits.rows == [40]
+
+
+def delta(folder: Path, *files: int, **limits: Any) -> DeltaTransactionalSpout:
+    """Return a spout of a table with these numbers of rows in its versions."""
     deltalake = pytest.importorskip("deltalake")
-    deltalake.write_deltalake(tmp_path / "table", pa.table({"n": [1]}))
-    spout = DeltaTransactionalSpout(tmp_path / "table", NUMBER)
+    for rows in files:
+        deltalake.write_deltalake(folder, pa.table({"n": [*range(rows)]}), mode="append")
+    return DeltaTransactionalSpout(folder, NUMBER, **limits)
 
-    with pytest.raises(
-        ConfigError, match=r"got pace.target_commit_s and coordinator DeltaCoordinator"
-    ):
-        topology(spout).start(config=replace(LOCAL, pace=Pace(target_commit_s=1)))
+
+@pytest.mark.parametrize("has_statistics", [True, False])
+def test_a_delta_table_is_limited_by_whole_files_and_pays_back(
+    tmp_path: Path, has_statistics: bool
+) -> None:
+    spout = delta(tmp_path / "table", 4, 4, 30, 4)
+    if not has_statistics:
+        for entry in (tmp_path / "table" / "_delta_log").glob("*.json"):
+            entry.write_text(entry.read_text().replace("numRecords", "numbers"))
+    graph, times = topology(spout).graph, Clock()
+    planner = BatchPlanner(graph, replace(LOCAL, pace=Pace(max_rows_per_second=10)), times)
+    planner.begin({}, 1)
+    batches: list[Planned] = []
+    for second in range(1, 9):
+        times.now_s = second
+        last = batches[-1].metadata if batches else None
+        txid = len(batches) + 1
+        planned = planner.plan(PlanBatch(TransactionAttempt(txid, 0, 1), txid - 1, last))
+        if isinstance(planned, Planned):
+            batches.append(planned)
+
+    credits = [each.metadata.pace["credit"] for each in batches if each.metadata.pace]
+    assert credits == [2.0, -20.0, 6.0], "8 rows, 30, and, when they are paid, 4"
+
+
+def test_a_delta_table_waits_for_rows_and_a_full_batch_does_not(tmp_path: Path) -> None:
+    config = replace(LOCAL, pace=Pace(min_batch_rows=30, max_batch_delay_s=60.0))
+    spout = delta(tmp_path / "table", 10, 10)
+    commits = Commits()
+    with topology(spout).start(config=config, listeners=[commits]) as run:
+        wait_until(lambda: run.board.figures()["pace"]["limited_by"], "20 rows wait")
+        delta(tmp_path / "table", 10)
+        wait_until(lambda: commits.rows, "30 rows are enough")
+    assert commits.rows == [30]
+
+    quick = replace(LOCAL, pace=Pace(min_batch_rows=30, max_batch_delay_s=0.1))
+    full = run_all(delta(tmp_path / "table", batch_files_max=1), quick)
+    assert full.rows == [10, 10, 10], "two are full, and the last one has waited"
 
 
 @pytest.mark.parametrize("signature", ["old", "new"])
@@ -436,10 +575,24 @@ def test_a_data_source_is_limited_if_its_reader_takes_a_limit(
 ) -> None:
     write(tmp_path / "p0", *range(7))
     spout = DataSourceSpout(LinesSource, {"path": str(tmp_path), "signature": signature})
-    config = replace(LOCAL, pace=Pace(max_rows_per_second=5))
+    commits = run_all(spout, replace(LOCAL, pace=Pace(max_rows_per_second=5)))
 
-    if signature == "old":
-        with pytest.raises(ConfigError, match=r"takes no limit, .* got pace.max_rows_per_second"):
-            topology(spout).start(config=config)
-    else:
-        assert sum(run_all(spout, config).rows) == 7
+    assert sum(commits.rows) == 7
+    assert max(commits.rows) <= (5 if signature == "new" else 7)
+
+
+def test_rows_of_a_data_source_gather_for_the_delay(tmp_path: Path) -> None:
+    write(tmp_path / "p0", *range(7))
+    spout = DataSourceSpout(LinesSource, {"path": str(tmp_path), "signature": "old"})
+    planner = spout.coordinator(
+        replace(LOCAL, pace=Pace(min_batch_rows=9, max_batch_delay_s=60.0)),
+        TaskContext("paced", "numbers", 0, 1),
+    )
+    assert planner.is_ready(1, LastBatch())
+    assert planner.unread(LastBatch()) is None
+    write(tmp_path / "p0", *range(9))
+
+    assert planner.is_ready(1, LastBatch()), "it is asked again, since it was held back"
+    planned = planner.initialize_transaction(1, None)
+    assert isinstance(planned, dict)
+    assert planned["end"] == {"p0": 16}

@@ -16,7 +16,7 @@ from tests.harness.sources import Opaque, Partitioned, Ranges, Source
 from tests.unit.runtime.loop_world import memory_state, running
 from txtopo import Config, Pace, PersistentAggregate, Topology, TransactionalTopologyBuilder
 from txtopo.ensemble.memory import MemoryEnsemble
-from txtopo.errors import ConfigError, TopologyChanged, TxtopoError
+from txtopo.errors import TopologyChanged, TxtopoError
 from txtopo.metadata import Json
 from txtopo.runtime.progress import BatchCommitted, BatchFailed
 from txtopo.runtime.start import start_topology
@@ -220,13 +220,27 @@ def test_a_driver_that_dies_anywhere_loses_and_doubles_nothing(step: str, times:
 
 
 @pytest.mark.rule("txtopo.runtime.batch_planner", "Rules", 6)
-def test_several_spouts_are_not_paced() -> None:
-    topology = built(memory_state(), Source("ranges"), Source("opaque"))
+@pytest.mark.parametrize("step", [None, "plan.after", "advance.before"])
+def test_several_spouts_share_a_pace_wherever_the_driver_dies(step: str | None) -> None:
+    state, ensemble = memory_state(), MemoryEnsemble()
+    sources = Source("ranges", 5), Source("partitioned", 5), Source("opaque", 5)
+    pace = Pace(max_rows_per_second=200.0, target_commit_s=5.0)
+    paced = replace(LOCAL, pace=pace)
+    if step is not None:
+        run = start_topology(
+            built(state, *sources).graph,
+            None,
+            paced,
+            scheduler=RaisingScheduler(step, 3),
+            ensemble=ensemble,
+        )
+        with pytest.raises((TxtopoError, RuntimeError), match="Died"):
+            run.await_termination(20)
 
-    with pytest.raises(
-        ConfigError, match=r"several spouts cannot be paced; got pace.max_rows_per_se"
-    ):
-        start_topology(topology.graph, None, replace(LOCAL, pace=Pace(max_rows_per_second=5.0)))
+    with running(built(state, *sources), ensemble, pace=pace) as run:
+        run.process_all_available(LIMIT_S)
+
+    assert counted(state) == all_of(*sources)
 
 
 # ------------------------------------------------------------ spouts come and go

@@ -364,7 +364,7 @@ def test_a_topology_that_begins_to_ask_goes_on_with_what_was_planned_before() ->
     "metadata",
     [
         of_one(1, {"0": 2}, stamp={"time": 3}),
-        of_one(1, pace={"rows_max": [1]}, stamp={"time": 3, "tables": {"shops": 4}}),
+        of_one(1, pace={"rows_max": {"spout": [1]}}, stamp={"time": 3, "tables": {"shops": 4}}),
         BatchMetadata({"a": SpoutShare(1), "b": NOT_BEGUN}, stamp={"time": 3}),
     ],
 )

@@ -18,7 +18,7 @@ from txtopo.coordinator.protocol import PlanBatch
 from txtopo.errors import ConfigError, EmitError
 from txtopo.metadata import SpoutShare
 from txtopo.plugins.spouts import LastBatch
-from txtopo.runtime.spout_planner import SpoutPlan, SpoutPlanner
+from txtopo.runtime.spout_planner import ReadySpout, SpoutPlan, SpoutPlanner
 from txtopo.spouts import DataSourceSpout
 from txtopo.testing.conformance.spout_driver import SpoutDriver
 from txtopo.topology.component import Component
@@ -123,16 +123,21 @@ def test_a_table_of_arrow_is_read() -> None:
     assert numbers(Rows(pa.table({"n": [1, 2], "partition": [0, 0]})), 1) == [1, 2]
 
 
+def plan(planner: SpoutPlanner, action: PlanBatch) -> SpoutPlan | None:
+    ready = planner.ask(action)
+    return planner.plan(ready) if isinstance(ready, ReadySpout) else None
+
+
 def test_the_source_hears_nothing_of_a_batch_that_another_leader_planned_otherwise(
     folder: Path,
 ) -> None:
     """What this process planned in its first term was never stored, and ends further on."""
     driver = SpoutDriver(spout(folder, signature="old"))
     planner = driver._spout
-    planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+    plan(planner, PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
     write(folder / "p0", 5)
-    planner.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one(END_5)))
-    planner.plan(PlanBatch(TransactionAttempt(3, 0, 1), 2, of_one(END_6)))
+    plan(planner, PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one(END_5)))
+    plan(planner, PlanBatch(TransactionAttempt(3, 0, 1), 2, of_one(END_6)))
 
     planner.commit(TransactionAttempt(3, 0, 3), SpoutShare(END_6))
     planner.cleanup_before(4)
@@ -144,12 +149,12 @@ def test_starts_of_one_topology_share_nothing(folder: Path) -> None:
     """A standby in the same process must not get what the leader's source is to hear."""
     shared = snapshot(Component("spout", TransactionalKind(), spout(folder), 1, {}))
     leader, standby = (SpoutPlanner("lines", shared, Config()) for _ in range(2))
-    planned = leader.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
-    assert isinstance(planned, SpoutPlan)
+    planned = plan(leader, PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+    assert planned is not None
 
     leader.commit(TransactionAttempt(1, 0, 1), SpoutShare(planned.planned))
     leader.cleanup_before(2)
-    leader.plan(PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one(planned.planned)))
+    plan(leader, PlanBatch(TransactionAttempt(2, 0, 1), 1, of_one(planned.planned)))
     assert committed(folder) == ["4"]
     standby.close()
 

@@ -529,14 +529,18 @@ def test_another_spout_under_the_id_is_noticed() -> None:
             SequencePosition.of(metadata)
 
 
-def test_limits_reach_the_part_and_are_checked_when_it_is_opened() -> None:
+def test_each_part_says_whether_it_takes_a_limit() -> None:
     paced = Config(carrier="local", zookeeper="memory", pace=Pace(max_rows_per_second=1))
-    with pytest.raises(ConfigError, match="does not take the limit"):
-        SequenceSpout(memory("a"), Numbered("b", 1)).coordinator(paced, CONTEXT)
-
     planner = SequenceSpout(Numbered("a", 1), memory("b")).coordinator(paced, CONTEXT)
-    with pytest.raises(ConfigError, match="does not take the limit"):
-        planner.is_ready(1, LastBatch())
+
+    assert planner.is_ready(1, LastBatch())
+    assert not planner.divides()
+    assert planner.initialize_transaction(1, None, rows_max=1)
+    planner.close()
+    planner = SequenceSpout(memory("b"), Numbered("a", 1)).coordinator(paced, CONTEXT)
+    assert planner.is_ready(1, LastBatch())
+    assert planner.divides()
+    planner.close()
 
 
 @pytest.mark.parametrize(("first", "then"), [(memory, opaque), (opaque, memory)])

@@ -200,6 +200,7 @@ def test_the_summary_is_small_and_says_who_runs_what_since_when() -> None:
         "txid": 1,
         "rows_per_second": 20.0,
         "lag_records": 311,
+        "lag": {"records": 311},
         "rows_total": 100,
         "last_failure": {"at_s": 1005.0, "txid": 2, "component": "total"},
         "started_at_s": 1000.0,

@@ -37,7 +37,7 @@ from txtopo.runtime.progress import (
 from txtopo.runtime.watching import Figures
 from txtopo.spouts import MemorySpout
 from txtopo.ui import metrics
-from txtopo.ui.board import Board
+from txtopo.ui.board import LAG_UNITS, Board
 from txtopo.ui.metrics import METRICS
 
 ROW = re.compile(r"^\| `(txtopo_\w+)` \| (\w+) \| ([^|]*) \| (.*) \|$", re.MULTILINE)
@@ -190,7 +190,7 @@ def test_who_runs_a_topology_without_zookeeper_leads_until_the_end() -> None:
 
 def test_all_metrics_are_exported_with_their_labels_and_nothing_else_is() -> None:
     found: dict[str, tuple[str, set[str]]] = {}
-    for board in (board_of({"0": 3}), board_of({"files": 3, "bytes": 9}), trees_board()):
+    for board in (board_of({"0": 3}), board_of(dict.fromkeys(LAG_UNITS, 9)), trees_board()):
         for family in read(board).values():
             name = family.name + ("_total" if family.type == "counter" else "")
             labels = set(family.samples[0].labels) - {"topology", "le"}
@@ -288,6 +288,14 @@ def test_a_label_is_read_back_as_it_was(name: str) -> None:
 
     assert values(found["txtopo_lag_records"]) == {(name,): 7}
     assert values(found["txtopo_attempts_failed"])[name or "total", "counted"] == 1
+
+
+def test_records_and_units_of_several_spouts_have_their_own_metrics() -> None:
+    lag = {"topic/0": 3, "topic/1": 4, "one/versions": 2, "two/versions": 5}
+    found = read(board_of(lag))
+
+    assert values(found["txtopo_lag_records"]) == {("topic/0",): 3, ("topic/1",): 4}
+    assert values(found["txtopo_lag_versions"]) == {(): 7}
 
 
 def test_long_labels_are_cut_and_stay_different() -> None:

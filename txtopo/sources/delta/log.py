@@ -54,6 +54,9 @@ _DIGEST_BYTES = 8
 
 _MAPPING = "delta.columnMapping.mode"
 
+# The beginning of the statistics of a file, of which the rest is about its columns.
+_ROWS_IN_STATS = re.compile(r'\s*\{\s*"numRecords"\s*:\s*(\d+)')
+
 CHANGE_TYPE = "_change_type"
 """The column in a file of change data that describes how a row changed."""
 
@@ -78,12 +81,14 @@ class ChangedFile:
         bytes: Its size; 0 if the log does not give it.
         partition: The values of the partition columns, as texts; None for NULL.
         change: How its rows changed.
+        rows: How many rows it has, if the log says so.
     """
 
     path: str
     bytes: int
     partition: Mapping[str, str | None]
     change: RowChange = RowChange.INSERTED
+    rows: int | None = None
 
 
 class _Entry(NamedTuple):
@@ -107,6 +112,7 @@ class DeltaLog:
     options: Mapping[str, str] = field(default_factory=dict)
     changes: bool = False
     _known: dict[int, _Entry] = field(default_factory=dict, repr=False)
+    _counted: dict[str, int | None] = field(default_factory=dict, repr=False)
 
     def filesystem(self) -> fs.FileSystem:
         """Return the folder of the table as a filesystem."""
@@ -126,6 +132,28 @@ class DeltaLog:
             InfrastructureError: The table cannot be reached; try again.
         """
         return self._entry(version).files
+
+    def rows(self, file: ChangedFile) -> int | None:
+        """Return how many rows a file has: by the log, or else by its footer; None if it has none.
+
+        A file that cannot be read is not an error here: the task that reads it says what is wrong.
+        """
+        if file.rows is not None:
+            return file.rows
+        if file.path not in self._counted:
+            if len(self._counted) >= _KEPT_MAX:
+                self._counted.clear()
+            self._counted[file.path] = self._rows_in_footer(file.path)
+        return self._counted[file.path]
+
+    def _rows_in_footer(self, path: str) -> int | None:
+        import pyarrow.parquet as pq
+
+        try:
+            with self.filesystem().open_input_file(path) as opened:
+                return int(pq.read_metadata(opened).num_rows)
+        except (OSError, ValueError):
+            return None
 
     def planned(self, metadata: Json) -> Iterator[tuple[int, ChangedFile]]:
         """Yield the version and the changes of each file of a batch.
@@ -342,7 +370,9 @@ def _digest(entry: bytes) -> str:
 
 def _file(found: Mapping[str, Any], change: RowChange) -> ChangedFile:
     partition = found.get("partitionValues") or {}
-    return ChangedFile(unquote(found["path"]), found.get("size") or 0, partition, change)
+    stats = _ROWS_IN_STATS.match(str(found.get("stats")))
+    rows = None if stats is None else int(stats[1])
+    return ChangedFile(unquote(found["path"]), found.get("size") or 0, partition, change, rows)
 
 
 @dataclass(frozen=True, slots=True)
@@ -370,15 +400,51 @@ class DeltaLimits:
                 )
 
 
-class DeltaCoordinator(TransactionalCoordinator):
-    """Plans the batches of a table in the driver."""
+@dataclass(frozen=True, slots=True)
+class _VersionsCut:
+    """A batch that may be planned.
 
-    def __init__(self, log: DeltaLog, limits: DeltaLimits, first: Position, table: DeltaTable):
+    Attributes:
+        end: Where it ends.
+        files: How many files it has.
+        rows: How many rows they have; None if they were not counted, or cannot be.
+        full: Whether there are more files behind it.
+    """
+
+    end: Position
+    files: int
+    rows: int | None
+    full: bool
+
+
+class DeltaCoordinator(TransactionalCoordinator):
+    """Plans the batches of a table in the driver.
+
+    Args:
+        log: The log of the table.
+        limits: The limits of a batch.
+        first: The position of the first batch.
+        table: The table.
+        gathers_rows: How many rows a batch may wait for: a full one does not.
+    """
+
+    def __init__(
+        self,
+        log: DeltaLog,
+        limits: DeltaLimits,
+        first: Position,
+        table: DeltaTable,
+        gathers_rows: int = 0,
+    ) -> None:
+        self._gathers_rows = gathers_rows
+        self._rows: int | None = None
+        self._newest: int = table.version()
         self._log = log
         self._limits = limits
         self._first = first
         self._table = table
-        self._empty_before: Position = first
+        # From the first position to the second one there is nothing to read.
+        self._empty: tuple[Position, Position] = first, first
         # The last version at which the identity of the table was checked.
         self._compared: int | None = None
 
@@ -390,39 +456,83 @@ class DeltaCoordinator(TransactionalCoordinator):
             assert version <= latest
             return True
         # Versions without files are not examined again.
-        self._empty_before = max(self._empty_before, (latest + 1, 0))
+        self._empty = self._end(last.metadata), max(self._empty[1], (latest + 1, 0))
         return False
 
-    def initialize_transaction(self, txid: int, previous_metadata: Json) -> Json:
-        """Return the metadata of the batch: its start and end."""
+    def initialize_transaction(
+        self, txid: int, previous_metadata: Json, *, rows_max: int | None = None
+    ) -> Json:
+        """Return the metadata of the batch: its start and end.
+
+        With *rows_max* it has no more rows, or one file; of changes, one version.
+        """
         start = self._position(previous_metadata)
-        end, files, size = start, 0, 0
-        versions: set[int] = set()
-        limits = self._limits
-        latest = self._latest(previous_metadata)
-        for version, at, file in files_between(self._log, start, (latest + 1, 0)):
-            full = files == limits.files or size + file.bytes > limits.bytes
-            full |= version not in versions and len(versions) == limits.versions
-            if full and files and (version not in versions or not self._log.changes):
-                break
-            versions.add(version)
-            files, size, end = files + 1, size + file.bytes, (version, at + 1)
+        cut = self._cut(
+            start, self._latest(previous_metadata), rows_max, counts=rows_max is not None
+        )
+        self._rows, end = cut.rows, cut.end
         planned: dict[str, Json] = {"start": list(start), "end": list(end)}
-        if files:
+        if cut.files:
             planned["entry"] = self._log.digest(end[0])
             planned["whole"] = end[1] == len(self._log.files(end[0]))
         return planned
+
+    def planned_rows(self, metadata: Json) -> int | None:
+        """Return how many rows the batch has that was planned last."""
+        return self._rows
+
+    def unread(self, last: LastBatch) -> Mapping[str, int] | None:
+        """Return how many rows a batch would have; None if they cannot be counted.
+
+        A batch that is full by another limit has nothing to wait for.
+        """
+        cut = self._cut(self._position(last.metadata), self._newest, None, counts=True)
+        if cut.rows is None:
+            return None
+        # It is ready, so there is a file. Its batch reads it, even if it has no row.
+        return {"rows": max(1, cut.rows, self._gathers_rows if cut.full else 0)}
+
+    def lag(self, metadata: Json) -> Mapping[str, int]:
+        """Return how many ``versions`` are behind the batch, as of the last look at the table."""
+        end, (empty_from, empty_before) = self._end(metadata or None), self._empty
+        if end >= empty_from:
+            end = max(end, empty_before)
+        return {"versions": max(0, self._newest + 1 - end[0])}
+
+    def _cut(
+        self, start: Position, latest: int, rows_max: int | None, *, counts: bool
+    ) -> _VersionsCut:
+        end, files, size, limits = start, 0, 0, self._limits
+        rows: int | None = 0 if counts else None
+        versions: set[int] = set()
+        if rows_max == 0:
+            return _VersionsCut(start, 0, 0, full=True)
+        for version, at, file in files_between(self._log, start, (latest + 1, 0)):
+            full = files == limits.files or size + file.bytes > limits.bytes
+            full |= version not in versions and len(versions) == limits.versions
+            count = self._log.rows(file) if rows is not None else None
+            if rows_max is not None:
+                full |= rows is None or count is None or rows + count > rows_max
+            if full and files and (version not in versions or not self._log.changes):
+                return _VersionsCut(end, files, rows, full=True)
+            rows = None if rows is None or count is None else rows + count
+            versions.add(version)
+            files, size, end = files + 1, size + file.bytes, (version, at + 1)
+        return _VersionsCut(end, files, rows, full=False)
 
     def ended(self, last: LastBatch) -> bool:
         """Return whether no version that exists has a file to read."""
         return not self.is_ready(last.txid + 1, last)
 
     def _position(self, metadata: Json) -> Position:
+        return max(self._end(metadata), self._empty[1])
+
+    def _end(self, metadata: Json) -> Position:
         last = self._first if metadata is None else positions(metadata)[1]
         match metadata:
             case {"whole": True}:
                 last = (last[0] + 1, 0)
-        return max(last, self._empty_before)
+        return last
 
     def _latest(self, metadata: Json) -> int:
         """Return the latest version, after a check that the table is still the same."""
@@ -433,6 +543,7 @@ class DeltaCoordinator(TransactionalCoordinator):
         except (DeltaError, OSError) as error:
             raise failure(f"read {self._log.uri!r}", error) from error
         version: int = self._table.version()
+        self._newest = version
         if metadata is not None and version != self._compared:
             self._log.check(metadata, version)
         self._compared = version

@@ -142,7 +142,8 @@ class DeltaTransactionalSpout(TransactionalSpout):
         table = _opened(self.log)
         _check_mapping(table, self.log.uri)
         _check_fields(table, self.output_fields, self.log.uri, self.changes)
-        return DeltaCoordinator(self.log, self._limits, self._first, table)
+        gathers_rows = config.pace.min_batch_rows or 0
+        return DeltaCoordinator(self.log, self._limits, self._first, table, gathers_rows)
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:
         """Make an emitting part."""

@@ -52,6 +52,7 @@ from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, PromiseError, TopologyChanged
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
+from txtopo.sources.files.density import Densities
 from txtopo.sources.files.folders import exchanged, within
 from txtopo.sources.files.reading import end_of_rows, parquet_rows
 from txtopo.sources.files.source import (
@@ -142,11 +143,13 @@ class _Cut(NamedTuple):
         ranges: Its parts of files.
         files: How many of the waiting files it begins.
         open: The file in which it ends, and where the next batch continues in it.
+        rows: How many rows it has, if all were counted.
     """
 
     ranges: list[FileRange]
     files: int
     open: tuple[SourceFile, int] | None
+    rows: int | None
 
 
 class _Amount(NamedTuple):
@@ -172,7 +175,12 @@ class FilesCoordinator(TransactionalCoordinator):
         order: Order,
         *,
         may_change: bool = False,
+        gathers: bool = False,
     ) -> None:
+        self._gathers = gathers
+        self._asked: int | None = None
+        self._rows: int | None = None
+        self._densities = Densities(source, format)
         self._source = source
         self._may_change = may_change
         self._format = format
@@ -195,7 +203,9 @@ class FilesCoordinator(TransactionalCoordinator):
     def is_ready(self, txid: int, last: LastBatch) -> bool:
         """Return whether a file is waiting; list new files when all earlier ones are planned."""
         self._resume(last.metadata)
-        self._look()
+        # One that is asked again was held back, to gather files.
+        self._look(more=self._gathers and self._asked == txid)
+        self._asked = txid
         return self._open is not None or self._cursor.waiting > 0
 
     def initialize_transaction(
@@ -205,6 +215,7 @@ class FilesCoordinator(TransactionalCoordinator):
         self._resume(previous_metadata)
         self._look()
         cut = self._next_cut(rows_max)
+        self._rows = cut.rows if rows_max is not None else None
         shares = shared(self._divisible(cut.ranges), self._partitions)
         # Nothing from here on can fail.
         before = self._rest()
@@ -248,8 +259,20 @@ class FilesCoordinator(TransactionalCoordinator):
         found = self._found
         return {"files": found.files - end.files, "bytes": found.bytes - end.bytes}
 
-    def _look(self) -> None:
-        if self._open is None and not self._cursor.waiting:
+    def unread(self, last: LastBatch) -> Mapping[str, int] | None:
+        """Return about how many rows wait: their bytes, by the density of the first of them."""
+        rest = self._rest()
+        file, start = self._open or (next(self._cursor.ahead()), 0)
+        density = self._densities.rows_per_byte(file, start)
+        return None if density is None else {"rows": max(1, round(rest.bytes * density))}
+
+    def planned_rows(self, metadata: Json) -> int | None:
+        """Return how many rows the batch has that was planned last, if they were counted."""
+        return self._rows
+
+    def _look(self, *, more: bool = False) -> None:
+        more = more and self._cursor.untouched
+        if self._open is None and (more or not self._cursor.waiting):
             now_s = clock.wall_clock()
             files = self._source.files()
             if self._folders is None:
@@ -316,6 +339,7 @@ class FilesCoordinator(TransactionalCoordinator):
         if rows_max is not None:
             rows = rows_max if rows is None else min(rows, rows_max)
         ahead, files, opened = self._cursor.ahead(), 0, self._open
+        total: int | None = 0
         while len(ranges) < (self._limits.files or BATCH_FILES_MAX):
             if (rows is not None and rows <= 0) or (size is not None and size <= 0):
                 break
@@ -327,9 +351,11 @@ class FilesCoordinator(TransactionalCoordinator):
             opened = None if taken.rest is None else (file, taken.rest)
             if taken.range.weight:
                 ranges.append(taken.range)
+            counted = None if self._format.compression(file.name) else taken.rows
+            total = None if total is None or counted is None else total + counted
             rows = None if rows is None else rows - taken.rows
             size = None if size is None else size - self._bytes(taken)
-        return _Cut(ranges, files, opened)
+        return _Cut(ranges, files, opened, total)
 
     def _fits(self, file: SourceFile, rows: int | None, size: int | None) -> bool:
         """Return whether a file fits into the rest of the batch; one that can be divided does."""
@@ -517,12 +543,19 @@ class Cursor:
         return len(self._queue)
 
     @property
+    def untouched(self) -> bool:
+        """Whether no file of the last listing was taken."""
+        return self._listings.upto is None
+
+    @property
     def waiting_bytes(self) -> int:
         """The total size in bytes of the waiting files."""
         return self._queue_bytes
 
     def list(self, files: Sequence[SourceFile], now_s: float = 0.0) -> None:
-        """Queue the files that are new, in order.
+        """Queue the files that are new, in order; those that wait in the queue stay in it.
+
+        While files wait, it is called only if none of the last listing was taken.
 
         Args:
             files: The files that exist.
@@ -538,11 +571,12 @@ class Cursor:
             self._settle(by_digest)
         self._look_at_recent(by_digest)
         new = [file for digest, file in by_digest.items() if digest not in self._read]
+        waited = bool(self._queue)
         self._queue = deque(sorted(new, key=self._place))
         self._queue_bytes = sum(file.size for file in new)
         # The first listing of a process may find files that an earlier process found but did not
         # take.
-        done_s = self._listings.done_s if first else self._listings.last_s
+        done_s = self._listings.done_s if first or waited else self._listings.last_s
         self._listings = Listings(done_s, now_s)
         self._tell_ahead(new)
 

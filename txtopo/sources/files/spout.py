@@ -21,6 +21,7 @@ from txtopo.spouts.spout import (
     TransactionalCoordinator,
     TransactionalEmitter,
     TransactionalSpout,
+    check_min_batch_rows,
 )
 from txtopo.tuples import Fields
 
@@ -48,7 +49,8 @@ class FilesTransactionalSpout(TransactionalSpout):
     earlier paths in the list as well, or start once with ``Config(allow_change=['source'])``.
 
     ``Progress.lag`` shows how many ``files`` and ``bytes`` were found and are not read yet. The
-    files are listed again when all files found before are planned.
+    files are listed again when all files found before are planned, and while a batch waits for
+    ``Pace(min_batch_rows=…)``.
 
     Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
     read Parquet footers, or the lines of the files. Files of lines are divided at any byte, so a
@@ -121,9 +123,12 @@ class FilesTransactionalSpout(TransactionalSpout):
 
         Raises:
             ConfigError: A named folder or file does not exist; create it first. Or two paths are
-                the same folder, by a link; give one of them.
+                the same folder, by a link; give one of them. Or a batch cannot have
+                ``min_batch_rows``.
         """
         self._source.check()
+        if self._limits.rows is not None:
+            check_min_batch_rows(config, self._limits.rows, "batch_rows_max")
         return FilesCoordinator(
             self._source,
             self._format,
@@ -131,6 +136,7 @@ class FilesTransactionalSpout(TransactionalSpout):
             self._partitions or context.tasks,
             self._order,
             may_change=config.may_change(ChangeKind.SOURCE),
+            gathers=config.pace.min_batch_rows is not None,
         )
 
     def emitter(self, config: Config, context: TaskContext) -> TransactionalEmitter:

@@ -19,6 +19,7 @@ Rows
 from __future__ import annotations
 
 import datetime
+import math
 import os
 from collections import deque
 from collections.abc import Mapping
@@ -212,6 +213,24 @@ class QueryCoordinator(TransactionalCoordinator):
             **({"gaps": [[*gap] for gap in gaps]} if gaps else {}),
             "source": {**self._source.identity},
         }
+
+    def planned_rows(self, metadata: Json) -> int:
+        """Return how many rows a planned batch has."""
+        return sum(rows for _, rows in self._source.planned(metadata).cuts)
+
+    def lag(self, metadata: Json) -> Mapping[str, int]:
+        """Return how far the newest key is ahead of a batch, as of the last look at the table.
+
+        That is ``keys`` if they are numbers, which may have gaps, else ``seconds``. No query is
+        made for it.
+        """
+        newest, planned = self._newest, self._planned_here(metadata)
+        if newest is None or planned.upto is None:
+            return {}
+        distance: Any = comparable(newest) - comparable(planned.upto)
+        if self._source.counts:
+            return {"keys": max(0, distance)}
+        return {"seconds": max(0, math.ceil(distance.total_seconds()))}
 
     def held_back(self) -> str | None:
         """Return which rows wait until their time has come."""

@@ -30,7 +30,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from datetime import timedelta
 from itertools import zip_longest
 from types import MappingProxyType
@@ -315,15 +315,19 @@ class Paced:
         for txid, batch in enumerate(batches, 1):
             if txid <= len(evidence.base):
                 continue
-            pace = paces.get(txid, {"rows_max": 0})
-            limit = pace["rows_max"]
+            pace = paces.get(txid, {"rows_max": {}})
+            limits = pace["rows_max"]
             by_partition = Counter(record[0] for record in batch)
-            shares = limit if isinstance(limit, list) else []
-            over = [at for at, rows in enumerate(shares) if by_partition[at] > rows]
-            if over or len(batch) > (sum(shares) if shares else limit):
+            by_spout = Counter(record[0] // PARTITIONS_APART for record in batch)
+            over = [
+                spout
+                for number, spout in enumerate(evidence.spouts)
+                if _is_over(limits.get(spout, 0), number, by_spout[number], by_partition)
+            ]
+            if over:
                 yield Violation(
                     self.name,
-                    f"table {table}: txid {txid} has {by_partition}; its limit is {limit}",
+                    f"table {table}: txid {txid} has {by_partition}; its limits are {limits}",
                 )
                 return
             taken.append((pace.get("at_s", 0.0), len(batch)))
@@ -343,6 +347,18 @@ class Paced:
                     span = f"{rows} rows were planned within {end_s - begin_s:.3f} s"
                     yield Violation(self.name, f"table {table}: {span}; {allowed:g} are allowed")
                     return
+
+
+def _is_over(
+    limit: int | list[int], number: int, rows: int, by_partition: Mapping[int, int]
+) -> bool:
+    """Return whether a batch has more rows of a spout, or of a partition, than is allowed."""
+    if not isinstance(limit, list):
+        return rows > limit
+    first = number * PARTITIONS_APART
+    return rows > sum(limit) or any(
+        by_partition.get(first + at, 0) > most for at, most in enumerate(limit)
+    )
 
 
 class PlannedStamps:

@@ -100,9 +100,6 @@ class SpoutDriver:
         stored: What an earlier start has stored; None for a first start.
         slots: How many slots host the tasks.
         limit: The most rows of each new batch; None for no limit.
-
-    Raises:
-        ConfigError: The spout takes no limit.
     """
 
     def __init__(
@@ -137,6 +134,11 @@ class SpoutDriver:
     def repeatable(self) -> bool:
         """Whether the spout is transactional."""
         return self.kind.repeats
+
+    @property
+    def divides(self) -> bool:
+        """Whether the spout takes a limit."""
+        return self._spout.divides
 
     def next(self, batches: int = 1) -> list[Batch]:
         """Process the next batches as one run: planned ones first, then as many as are ready.

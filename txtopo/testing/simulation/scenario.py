@@ -108,8 +108,7 @@ class Scenario:
         else:
             further = ()
         shape = shape.with_further_spouts(further)
-        # Several spouts are not paced.
-        paced = pace.random() < PACE_SHARE and not shape.further_spouts
+        paced = pace.random() < PACE_SHARE
         return cls(
             seed=seed,
             faults=faults,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+from contextlib import closing
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,7 +17,7 @@ from tests.unit.state_backends.delta.names import DeltaNames
 from tests.unit.state_backends.delta.tables import table_of
 from txtopo import Fields, TransactionAttempt
 from txtopo.errors import FencedError, PromiseError, ValueRefusedError
-from txtopo.plugins.stores import FrameWrites
+from txtopo.plugins.stores import FrameWrites, Puts
 from txtopo.state import Count, Ledger, State, open_state
 from txtopo.testing.conformance import StateBackendSuite
 from txtopo.testing.conformance.combining_suites import HistorySuite
@@ -126,6 +127,25 @@ class TestBySpark(StoreFixtures):
         merge(store, 2, [("a", 2)], attempt=1)
 
         assert store.contents() == {"a": 3, "b": 1}
+
+    def test_spark_merges_into_columns_that_a_claim_has_added(self, url: str, drive: Drive) -> None:
+        """It undoes a batch of before the change, too; files of before lack the columns."""
+        old = drive(open_state(url, table="paid", value=Fields("paid long")))
+        old.puts(1, {"a": 1, "gone": 5})
+        old.puts(2, {"a": 2, "gone": None})
+        value, defaults = Fields("paid long, refunds long, note string"), {"refunds": 7}
+        state = open_state(url, table="paid", value=value, defaults={**defaults, "note": None})
+        with closing(StateDriver(state, epoch=2, changes_table=True)) as store:
+            assert isinstance(store.backend, DeltaBackend)
+            writes = Puts({("b",): (3, 1, "x")})
+            store.backend.apply_frame(store.attempt(2, 1), framed(state.layout(), writes))
+
+            before = {"refunds": 7, "note": None}
+            assert store.contents() == {
+                "a": {"paid": 1, **before},
+                "gone": {"paid": 5, **before},
+                "b": {"paid": 3, "refunds": 1, "note": "x"},
+            }
 
     def test_a_replay_on_a_fresh_snapshot_is_skipped_and_found(
         self, counts: State, drive: Drive

@@ -26,6 +26,13 @@
     return (value < 0 ? "−" : "") + grouped + (part ? `.${part}` : "");
   }
 
+  // How far a run is behind: records, or else the units that its spouts know.
+  function lagText(run) {
+    if (known(run.lag_records)) return number(run.lag_records);
+    const units = Object.entries(run.lag || {}).filter(([, count]) => known(count));
+    return units.map(([unit, count]) => `${number(count)} ${unit}`).join(", ") || "–";
+  }
+
   const rate = (value) => number(value, known(value) && value > 0 && value < 10 ? 1 : 0);
 
   function duration(seconds) {
@@ -1178,7 +1185,7 @@
       const pairs = [];
       if (figures.kind !== "at-least-once") pairs.push(["last committed txid", number(figures.txid)]);
       pairs.push([figures.kind === "at-least-once" ? "tuples a second" : "rows a second", rate(figures.rows_per_second)]);
-      if (figures.kind !== "at-least-once") pairs.push(["records behind", number(figures.lag_records)], ["commit, p99", duration(commit?.p99_s)]);
+      if (figures.kind !== "at-least-once") pairs.push(["behind", lagText(figures)], ["commit, p99", duration(commit?.p99_s)]);
       if (failed !== null) pairs.push(["failures", number(failed), failure ? `last ${ago(failure.at_s)}` : "", failed > 0]);
       if (known(figures.rows_total)) pairs.push([figures.kind === "at-least-once" ? "tuples since the start" : "rows since the start", number(figures.rows_total)]);
       showPairs(find("#figures"), pairs);
@@ -1425,7 +1432,7 @@
   const isLoss = (p) => p.lost !== null && p.lost !== undefined && p.lost !== 0 && p.lost !== "";
   const partitionColumns = (most, partitions) => [
     { name: "partition", class: "mono whole", cell: (p) => asText(p.partition) },
-    { name: "records behind", number: true, cell: (p) => number(p.lag_records) },
+    { name: "behind", number: true, cell: (p) => number(p.lag_records) },
     { name: "", fill: (td, p) => meter(td, known(p.lag_records) ? p.lag_records / most : 0) },
     { name: "records/s", number: true, cell: (p) => rate(p.rate), shown: partitions.some((p) => known(p.rate)) },
     { name: "lost", class: "cause", cell: (p) => isLoss(p) ? asText(p.lost) : "", shown: partitions.some(isLoss) },
@@ -1577,7 +1584,7 @@
     { name: "standbys", number: true, value: (t) => t.standbys?.length, cell: (t) => number(t.standbys?.length) },
     { name: "txid", number: true, value: (t) => t.txid, cell: (t) => number(t.txid) },
     { name: "rows/s", number: true, value: (t) => t.rows_per_second, cell: (t) => rate(t.rows_per_second) },
-    { name: "lag", number: true, value: (t) => t.lag_records, cell: (t) => number(t.lag_records) },
+    { name: "lag", number: true, value: (t) => t.lag_records, cell: lagText },
     { name: "since", number: true, value: (t) => known(t.started_at_s) ? -t.started_at_s : null, cell: (t) => known(t.started_at_s) ? span(clock.now() - t.started_at_s) : "–" },
     { name: "last failure", class: "cause", value: (t) => t.last_failure?.at_s, cell: (t) => t.last_failure ? `${ago(t.last_failure.at_s)}${t.last_failure.component ? ` in ${t.last_failure.component}` : ""}: ${asText(t.last_failure.cause)}` : "–" },
   ];
