@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import pickle
 import random
@@ -9,8 +10,10 @@ from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import Any
 
+import fastavro
 import pytest
 
+from tests.harness.servers.schema_registry import SchemaRegistry
 from tests.unit.kafka.formats.envelopes import (
     ANNE,
     CASES,
@@ -22,6 +25,7 @@ from tests.unit.kafka.formats.envelopes import (
     postgresql,
     with_schema,
 )
+from tests.unit.kafka.formats.records import a_subject
 from tests.unit.kafka.test_dead_letters import Taken
 from tests.unit.kafka.test_decoding import Record
 from txtopo import Debezium, Fields
@@ -127,7 +131,9 @@ def at(source: dict[str, Any], op: str = "u") -> str:
 def test_positions_of_postgresql_have_the_order_of_the_log(seed: int) -> None:
     """Open transactions interleave their LSNs; the log has one after the other, by commit."""
     chance = random.Random(seed)
-    lsn, opened, log, commit = 100, [], [], None
+    lsn, commit = 100, None
+    opened: list[list[int]] = []
+    log: list[str] = []
     snapshot = [at(postgresql(lsn, snapshot="true"), "r")]
     for _ in range(300):
         lsn += chance.choice([1, 8, 10 ** chance.randrange(9)])
@@ -344,3 +350,149 @@ def test_a_format_travels_to_the_tasks() -> None:
     format = pickle.loads(pickle.dumps(Debezium(Fields("id long"), key="id", server_ids=[1])))
     source = mysql("b.1", 1, server_id=1)
     assert len(rows(format, Record(data(envelope("c", source, after={"id": 1}))))) == 1
+
+
+# Avro: as Connect's AvroConverter writes it.
+
+NULLABLE = {"default": None}
+
+
+def nullable(name: str, kind: Any) -> dict[str, Any]:
+    return {"name": name, "type": ["null", kind], **NULLABLE}
+
+
+def connect(kind: str, name: str, **more: Any) -> dict[str, Any]:
+    return {"type": kind, "connect.version": 1, "connect.name": name, **more}
+
+
+ID = {"name": "id", "type": "long"}
+VALUE = {
+    "type": "record",
+    "name": "Value",
+    "fields": [
+        ID,
+        nullable(
+            "price",
+            connect(
+                "bytes",
+                "org.apache.kafka.connect.data.Decimal",
+                scale=2,
+                precision=64,
+                logicalType="decimal",
+            ),
+        ),
+        nullable(
+            "rate",
+            {
+                "type": "record",
+                "name": "VariableScaleDecimal",
+                "namespace": "io.debezium.data",
+                "connect.name": "io.debezium.data.VariableScaleDecimal",
+                "fields": [{"name": "scale", "type": "int"}, {"name": "value", "type": "bytes"}],
+            },
+        ),
+        nullable("at", connect("long", "io.debezium.time.MicroTimestamp")),
+        nullable(
+            "seen",
+            connect(
+                "long", "org.apache.kafka.connect.data.Timestamp", logicalType="timestamp-millis"
+            ),
+        ),
+        nullable("day", connect("int", "io.debezium.time.Date")),
+        nullable("hour", connect("int", "io.debezium.time.Time")),
+        nullable("data", "bytes"),
+    ],
+}
+SOURCE = {
+    "type": "record",
+    "name": "Source",
+    "namespace": "io.debezium.connector.postgresql",
+    "fields": [
+        {"name": "connector", "type": "string"},
+        {"name": "name", "type": "string"},
+        {"name": "db", "type": "string"},
+        nullable("snapshot", "string"),
+        nullable("sequence", "string"),
+        nullable("lsn", "long"),
+    ],
+}
+ENVELOPE = {
+    "type": "record",
+    "name": "Envelope",
+    "namespace": "inventory.public.customers",
+    "fields": [
+        nullable("before", VALUE),
+        nullable("after", "Value"),
+        {"name": "source", "type": SOURCE},
+        {"name": "op", "type": "string"},
+        nullable("ts_ms", "long"),
+    ],
+}
+KEY = {"type": "record", "name": "Key", "fields": [ID]}
+AVRO_COLUMNS = (
+    "id long, price decimal(10,2), rate decimal(10,4), at timestamp_ntz, seen timestamp, "
+    "day date, hour string, data binary"
+)
+
+
+def framed(registry: SchemaRegistry, schema: Any, value: object) -> bytes:
+    """Return a value as Confluent's serializer writes it, with the id of its schema."""
+    id = registry.register(a_subject(), schema)
+    written = io.BytesIO(b"\0" + id.to_bytes(4, "big"))
+    written.seek(0, io.SEEK_END)
+    fastavro.schemaless_writer(
+        written, fastavro.parse_schema(json.loads(json.dumps(schema))), value
+    )
+    return written.getvalue()
+
+
+def test_avro_says_by_its_own_schema_what_a_value_means(schema_registry: SchemaRegistry) -> None:
+    format = Debezium(AVRO_COLUMNS, key="id", registry=schema_registry.url)
+    source = {name: value for name, value in postgresql(7, 5).items() if value is not None}
+    after = {
+        "id": 1,
+        "price": Decimal("-12.50"),
+        "rate": {"scale": 3, "value": b"\x01\xe2"},
+        "at": MICROS,
+        "seen": WHEN_MS,
+        "day": 17000,
+        "hour": 30600500,
+        "data": b"\xff",
+    }
+    records = [
+        Record(framed(schema_registry, ENVELOPE, envelope("c", source, after=after))),
+        Record(
+            framed(schema_registry, ENVELOPE, envelope("d", source)),
+            name=framed(schema_registry, KEY, {"id": 2}),
+        ),
+        Record(None, name=framed(schema_registry, KEY, {"id": 2})),
+    ]
+
+    created, deleted = rows(format, *records)
+
+    assert (
+        created.items()
+        >= {
+            "price": Decimal("-12.50"),
+            "rate": Decimal("0.482"),
+            "at": WHEN.replace(tzinfo=None),
+            "seen": WHEN_MS,
+            "day": date(2016, 7, 18),
+            "hour": "08:30:00.5",
+            "data": b"\xff",
+            "position": f"{7:020d}.{7:020d}.1",
+        }.items()
+    )
+    assert (deleted["id"], deleted["op"], deleted["price"]) == (2, "d", None)
+    assert format.modules == ("confluent_kafka.schema_registry.avro",)
+
+
+def test_avro_that_is_no_envelope_is_refused(schema_registry: SchemaRegistry) -> None:
+    format = Debezium("id long", key="id", registry=schema_registry.url)
+    for value in (
+        b"{}",
+        framed(schema_registry, KEY, {"id": 1}),
+        framed(schema_registry, "long", 1),
+    ):
+        with pytest.raises(EmitError, match="cannot be read"):
+            rows(format, Record(value))
