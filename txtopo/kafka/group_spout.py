@@ -191,7 +191,7 @@ class KafkaSpout(Spout):
         topics: A name, or several.
         group: The consumer group, ``group.id``.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
-            object, ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``.
+            object, ``txtopo.Avro(…)``, ``txtopo.Protobuf(…)`` or ``txtopo.Debezium(…)``.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
         columns: The fields of a tuple, of ``key``, ``value``, ``headers``, ``topic``,
             ``partition``, ``offset``, ``timestamp``, as those of a ``KafkaTransactionalSpout``.

@@ -318,7 +318,7 @@ _BASE64 = (base64.b64encode, base64.urlsafe_b64encode)
 def _is_no_change(envelope: Mapping[str, Any]) -> bool:
     """Return whether a record tells something else than a change of a row."""
     if "op" in envelope:
-        return envelope["op"] == _MESSAGE
+        return bool(envelope["op"] == _MESSAGE)
     heartbeat = not envelope.keys() - _TIMES_OF_RECORD and "ts_ms" in envelope
     transaction = envelope.get("status") in ("BEGIN", "END") and "id" in envelope
     of_schema = "databaseName" in envelope and ("ddl" in envelope or "tableChanges" in envelope)

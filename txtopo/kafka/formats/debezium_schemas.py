@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo.extras import require
 from txtopo.kafka.formats.debezium_values import Meaning
-from txtopo.kafka.formats.schema_format import Part, Row, SchemaFormat, Setting
+from txtopo.kafka.formats.record_format import Part, Row
+from txtopo.kafka.formats.schema_format import SchemaFormat, Setting
 from txtopo.tuples import Field
 
 if TYPE_CHECKING:
@@ -110,11 +111,14 @@ class SelfDescribed(SchemaFormat):
                 raise ValueError("it is not an Avro record")  # noqa: TRY004
             id = id_of(reading.schema_id)
             if id not in known:
-                by_guid = reading.schema_id.id is None
-                ask = client.get_schema_by_guid if by_guid else client.get_schema
-                known[id] = read_schema(ask(id).schema_str)[1]
-            schema = known[id]
-            return {"": Written(value, lambda part: avro_meanings(schema, part))}
+                asked = (
+                    client.get_schema(id)
+                    if isinstance(id, int)
+                    else client.get_schema_by_guid(str(id))
+                )
+                known[id] = read_schema(asked.schema_str)[1]
+            whole = known[id]
+            return {"": Written(value, lambda part: avro_meanings(whole, part))}
 
         return decode
 
