@@ -29,7 +29,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka.connection import HEARD_MAX, Connection, Heard
-from txtopo.kafka.formats.record_format import Part, Reader, RecordFormat, Row
+from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReader
 from txtopo.kafka.formats.schema_format import SchemaFormat
 from txtopo.kafka.offsets import KafkaPartition, Range, deleted
 from txtopo.metadata import Json
@@ -492,7 +492,7 @@ def _raised(error: EmitError, record: Message) -> None:
     raise error
 
 
-def _decode(reader: Reader, part: Part, record: Message) -> Row | None:
+def _decode(reader: RowReader, part: Part, record: Message) -> Row | None:
     try:
         return reader.read(record)
     except TxtopoError:

@@ -27,18 +27,18 @@ from typing import TYPE_CHECKING, Any, get_args
 
 from txtopo.errors import ConfigError, FieldsError
 from txtopo.kafka.formats.debezium_positions import place_of
-from txtopo.kafka.formats.debezium_schemas import Written, connect_meanings
+from txtopo.kafka.formats.debezium_schemas import WrittenPart, connect_meanings
 from txtopo.kafka.formats.debezium_values import (
     UNKNOWN,
     BinaryMode,
     Convert,
     DecimalMode,
-    Meaning,
-    Modes,
+    ColumnMeaning,
+    Encodings,
     TimeUnit,
     converter,
 )
-from txtopo.kafka.formats.record_format import Part, Reader, RecordFormat, Row
+from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReader
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
@@ -120,7 +120,7 @@ class Debezium(RecordFormat):
                 setting="server_ids",
             )
         self._server_ids = frozenset(server_ids)
-        self._modes = Modes(
+        self._modes = Encodings(
             _checked("times", times, get_args(TimeUnit)),
             _checked("decimals", decimals, get_args(DecimalMode)),
             _checked("binary", binary, get_args(BinaryMode)),
@@ -149,7 +149,7 @@ class Debezium(RecordFormat):
         """Return the columns of the table, and the three that say what happened and where."""
         return self._fields
 
-    def reader(self, part: Part) -> Reader:
+    def reader(self, part: Part) -> RowReader:
         """Return a decoder for the records of one reading."""
         return _EnvelopeReader(
             self._columns,
@@ -192,9 +192,9 @@ class _EnvelopeReader:
         key: Sequence[str],
         names: Sequence[str],
         server_ids: Collection[int],
-        modes: Modes,
+        modes: Encodings,
         unavailable: str,
-        avro: tuple[Reader, Reader] | None,
+        avro: tuple[RowReader, RowReader] | None,
     ) -> None:
         self.expected = "an envelope of Debezium, of PostgreSQL, MySQL or MariaDB"
         self._columns = {field.name: field.type for field in columns}
@@ -204,7 +204,7 @@ class _EnvelopeReader:
         data = unavailable.encode()
         self._unavailable = {unavailable, data, data.hex()}
         self._unavailable |= {each(data).decode() for each in _BASE64}
-        self._converters: dict[tuple[str, Meaning], Convert] = {}
+        self._converters: dict[tuple[str, ColumnMeaning], Convert] = {}
 
     def read(self, record: Message) -> Row | None:
         """Return the row of a change; None if the record is not one."""
@@ -228,16 +228,16 @@ class _EnvelopeReader:
             return place
         raise ValueError(f"its op is {op!r:.100}; expected c, r, u, d or t")
 
-    def _written(self, record: Message, part: Part) -> Written | None:
+    def _written(self, record: Message, part: Part) -> WrittenPart | None:
         """Return what was written into a part of a record; None if nothing was."""
         if self._avro is None:
             data = record.key() if part == "key" else record.value()
             return None if data is None else _of_json(data)
         row = self._avro[part == "value"].read(record)
         written = None if row is None else row.get("")
-        return written if written is None or isinstance(written, Written) else None
+        return written if written is None or isinstance(written, WrittenPart) else None
 
-    def _after(self, written: Written) -> dict[str, object]:
+    def _after(self, written: WrittenPart) -> dict[str, object]:
         row = self._row(written, "after", self._columns)
         if row is None:
             raise ValueError(f"its op is {written.value['op']!r}, but it has no after")
@@ -251,7 +251,7 @@ class _EnvelopeReader:
                 )
         return row
 
-    def _deleted(self, written: Written, record: Message) -> dict[str, object]:
+    def _deleted(self, written: WrittenPart, record: Message) -> dict[str, object]:
         key = self._known_key(written, "before")
         if key is None:
             of_key = self._written(record, "key")
@@ -264,7 +264,7 @@ class _EnvelopeReader:
             )
         return key
 
-    def _known_key(self, written: Written, part: str | None) -> dict[str, object] | None:
+    def _known_key(self, written: WrittenPart, part: str | None) -> dict[str, object] | None:
         """Return the columns of the key, unless one is missing or NULL."""
         given = written.value if part is None else written.value.get(part)
         if not isinstance(given, dict) or any(given.get(name) is None for name in self._key):
@@ -272,7 +272,7 @@ class _EnvelopeReader:
         return self._row(written, part, self._key)
 
     def _row(
-        self, written: Written, part: str | None, columns: Mapping[str, str]
+        self, written: WrittenPart, part: str | None, columns: Mapping[str, str]
     ) -> dict[str, object] | None:
         """Return columns of the table; None if that part of the envelope is null or absent."""
         given = written.value if part is None else written.value.get(part)
@@ -293,7 +293,7 @@ class _EnvelopeReader:
             for name, declared in columns.items()
         }
 
-    def _value(self, name: str, declared: str, value: Any, meaning: Meaning) -> object:
+    def _value(self, name: str, declared: str, value: Any, meaning: ColumnMeaning) -> object:
         if value is None:
             return None
         if isinstance(value, str | bytes) and value in self._unavailable:
@@ -325,7 +325,7 @@ def _is_no_change(envelope: Mapping[str, Any]) -> bool:
     return heartbeat or transaction or of_schema
 
 
-def _of_json(data: bytes) -> Written | None:
+def _of_json(data: bytes) -> WrittenPart | None:
     """Return what JSON says, with or without a schema; None if its payload is null."""
     try:
         value = json.loads(data, parse_float=decimal.Decimal)
@@ -338,4 +338,4 @@ def _of_json(data: bytes) -> Written | None:
             return None
     if not isinstance(value, dict):
         raise ValueError("it is not a JSON object")  # noqa: TRY004
-    return Written(value, lambda part: connect_meanings(schema, part))
+    return WrittenPart(value, lambda part: connect_meanings(schema, part))

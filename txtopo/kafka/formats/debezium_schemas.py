@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo.extras import require
-from txtopo.kafka.formats.debezium_values import Meaning
+from txtopo.kafka.formats.debezium_values import ColumnMeaning
 from txtopo.kafka.formats.record_format import Part, Row
 from txtopo.kafka.formats.schema_format import SchemaFormat, Setting
 from txtopo.tuples import Field
@@ -18,10 +18,10 @@ from txtopo.tuples import Field
 if TYPE_CHECKING:
     from txtopo.kafka.formats.registry_client import ReadingContext, RegistryClient
 
-Meanings = Mapping[str, Meaning]
+Meanings = Mapping[str, ColumnMeaning]
 
 
-class Written(NamedTuple):
+class WrittenPart(NamedTuple):
     """What was written into the key or value of a record.
 
     Attributes:
@@ -40,7 +40,7 @@ def connect_meanings(schema: Any, part: str | None) -> Meanings:
     if part is not None:
         fields = _connect_fields(next((f for f in fields if f.get("field") == part), None))
     return {
-        str(each.get("field")): Meaning(
+        str(each.get("field")): ColumnMeaning(
             _text(each.get("type")), _text(each.get("name")), _scale(each.get("parameters"))
         )
         for each in fields
@@ -118,7 +118,7 @@ class SelfDescribed(SchemaFormat):
                 )
                 known[id] = read_schema(asked.schema_str)[1]
             whole = known[id]
-            return {"": Written(value, lambda part: avro_meanings(whole, part))}
+            return {"": WrittenPart(value, lambda part: avro_meanings(whole, part))}
 
         return decode
 
@@ -143,8 +143,8 @@ def _not_null(schema: Any) -> Any:
     return next((each for each in schema if each != "null"), "null")
 
 
-def _avro_meaning(schema: Any) -> Meaning:
+def _avro_meaning(schema: Any) -> ColumnMeaning:
     if not isinstance(schema, dict):
-        return Meaning(str(schema))
+        return ColumnMeaning(str(schema))
     kind = schema["type"] if isinstance(schema["type"], str) else "struct"
-    return Meaning(kind, _text(schema.get("connect.name")), schema.get("scale"))
+    return ColumnMeaning(kind, _text(schema.get("connect.name")), schema.get("scale"))

@@ -43,7 +43,7 @@ DecimalMode = Literal["precise", "string"]
 BinaryMode = Literal["base64", "base64-url-safe", "hex"]
 
 
-class Meaning(NamedTuple):
+class ColumnMeaning(NamedTuple):
     """What a schema says of a column; all None if there is no schema.
 
     Attributes:
@@ -57,7 +57,7 @@ class Meaning(NamedTuple):
     scale: int | None = None
 
 
-class Modes(NamedTuple):
+class Encodings(NamedTuple):
     """What the user says of values that do not say it themselves.
 
     Attributes:
@@ -73,7 +73,7 @@ class Modes(NamedTuple):
 
 Convert = Callable[[Any], object]
 
-UNKNOWN = Meaning()
+UNKNOWN = ColumnMeaning()
 
 _DECIMAL = "org.apache.kafka.connect.data.Decimal"
 _ISO_TIMESTAMP = "io.debezium.time.IsoTimestamp"
@@ -107,7 +107,7 @@ _ALL_DIGITS = decimal.Context(prec=200, traps=[decimal.Inexact, decimal.InvalidO
 _DIGITS_MAX = 100
 
 
-def converter(declared: str, meaning: Meaning, modes: Modes) -> Convert:
+def converter(declared: str, meaning: ColumnMeaning, modes: Encodings) -> Convert:
     """Return a function from the values of a column, which are not null, to those of a field.
 
     It raises ``ValueError`` for a value that the field cannot hold, or whose meaning is not known.
@@ -137,7 +137,7 @@ def converter(declared: str, meaning: Meaning, modes: Modes) -> Convert:
     return _whole
 
 
-def _misfit(declared: str, meaning: Meaning, expected: str) -> ValueError:
+def _misfit(declared: str, meaning: ColumnMeaning, expected: str) -> ValueError:
     what = meaning.name or meaning.kind
     return ValueError(f"it is declared as {declared}; got {what}; expected {expected} such values")
 
@@ -174,7 +174,7 @@ def _single(value: Any) -> object:
     return number
 
 
-def _text_of(meaning: Meaning) -> Convert:
+def _text_of(meaning: ColumnMeaning) -> Convert:
     unit_ns = _TIMES_OF_DAY_NS.get(str(meaning.name))
     if unit_ns is None and meaning.name in _TIMES:
         raise _misfit("string", meaning, "timestamp, timestamp_ntz or date for")
@@ -200,7 +200,7 @@ def _clock(nanoseconds: int) -> str:
     return f"{'-' * (nanoseconds < 0)}{hours:02d}:{minute:02d}:{second:02d}{fraction}"
 
 
-def _bytes_of(meaning: Meaning, modes: Modes) -> Convert:
+def _bytes_of(meaning: ColumnMeaning, modes: Encodings) -> Convert:
     mode = "base64" if meaning.kind == "bytes" else modes.binary
 
     def to_bytes(value: Any) -> object:
@@ -220,7 +220,7 @@ def _bytes_of(meaning: Meaning, modes: Modes) -> Convert:
     return to_bytes
 
 
-def _date_of(meaning: Meaning) -> Convert:
+def _date_of(meaning: ColumnMeaning) -> Convert:
     if meaning.name in _TIMESTAMPS_NS or meaning.name in _TIMES_OF_DAY_NS:
         raise _misfit("date", meaning, "timestamp, timestamp_ntz, or string for times of")
     counts = meaning.kind is None or meaning.name in _DATES
@@ -237,7 +237,7 @@ def _date_of(meaning: Meaning) -> Convert:
     return to_date
 
 
-def _timestamp_of(declared: str, meaning: Meaning, modes: Modes) -> Convert:
+def _timestamp_of(declared: str, meaning: ColumnMeaning, modes: Encodings) -> Convert:
     unit_ns = _TIMESTAMPS_NS.get(str(meaning.name))
     if unit_ns is None and meaning.name in _TIMES:
         raise _misfit(declared, meaning, "date, or string for times of")
@@ -272,7 +272,7 @@ def _moment(text: str) -> datetime.datetime:
     return datetime.datetime.fromisoformat(text)
 
 
-def _decimal_of(precision: int, scale: int, meaning: Meaning, modes: Modes) -> Convert:
+def _decimal_of(precision: int, scale: int, meaning: ColumnMeaning, modes: Encodings) -> Convert:
     if meaning.name == _DECIMAL:
         if meaning.scale is None:
             raise ValueError("it is a Decimal whose schema has no scale")

@@ -31,11 +31,11 @@ class RecordFormat(ABC):
         """Return the columns."""
 
     @abstractmethod
-    def reader(self, part: Part) -> Reader:
+    def reader(self, part: Part) -> RowReader:
         """Return a decoder for the records of one reading."""
 
 
-class Reader(Protocol):
+class RowReader(Protocol):
     """Decodes the keys or values of records, in one reading."""
 
     @property

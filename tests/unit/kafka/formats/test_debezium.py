@@ -33,7 +33,6 @@ from txtopo.errors import ConfigError, EmitError, FieldsError
 from txtopo.kafka.formats.debezium_positions import place_of
 from txtopo.kafka.reading import RecordColumns
 
-RULES = "txtopo.kafka.formats.debezium"
 CUSTOMERS = "id long, first_name string, email string"
 
 
@@ -63,8 +62,8 @@ def one(declared: str, value: object, meaning: Any = None, **options: Any) -> An
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.about)
 @pytest.mark.parametrize("schemas", [False, True])
-@pytest.mark.rule(RULES, "Rules", 1)
-@pytest.mark.rule(RULES, "Rules", 2)
+@pytest.mark.rule("txtopo.kafka.formats.debezium", "Rules", 1)
+@pytest.mark.rule("txtopo.kafka.formats.debezium", "Rules", 2)
 def test_a_record_is_the_row_of_its_change(case: EnvelopeCase, schemas: bool) -> None:
     value = case.value
     if schemas and isinstance(value, dict) and "op" in value:
@@ -87,8 +86,8 @@ def test_a_record_is_the_row_of_its_change(case: EnvelopeCase, schemas: bool) ->
 @pytest.mark.parametrize(
     ("value", "reason"), [each[1:] for each in REFUSED], ids=[r[0] for r in REFUSED]
 )
-@pytest.mark.rule(RULES, "Rules", 3)
-@pytest.mark.rule(RULES, "Rules", 4)
+@pytest.mark.rule("txtopo.kafka.formats.debezium", "Rules", 3)
+@pytest.mark.rule("txtopo.kafka.formats.debezium", "Rules", 4)
 def test_what_is_not_understood_is_refused(value: object, reason: str) -> None:
     format = Debezium(CUSTOMERS, key="id")
     with pytest.raises(EmitError) as raised:
@@ -274,7 +273,7 @@ DESCRIBED = [
 
 
 @pytest.mark.parametrize(("declared", "value", "meaning", "expected"), DESCRIBED)
-@pytest.mark.rule(RULES, "Rules", 3)
+@pytest.mark.rule("txtopo.kafka.formats.debezium", "Rules", 3)
 def test_a_schema_says_what_a_value_means(
     declared: str, value: object, meaning: tuple[Any, ...], expected: object
 ) -> None:
@@ -306,7 +305,7 @@ def test_a_schema_says_what_a_value_means(
         ("long", None, {}, None),
     ],
 )
-@pytest.mark.rule(RULES, "Rules", 3)
+@pytest.mark.rule("txtopo.kafka.formats.debezium", "Rules", 3)
 def test_without_a_schema_what_could_be_two_things_must_be_told(
     declared: str, value: object, options: dict[str, Any], expected: object
 ) -> None:
