@@ -31,9 +31,9 @@ from txtopo.kafka.formats.debezium_schemas import WrittenPart, connect_meanings
 from txtopo.kafka.formats.debezium_values import (
     UNKNOWN,
     BinaryMode,
+    ColumnMeaning,
     Convert,
     DecimalMode,
-    ColumnMeaning,
     Encodings,
     TimeUnit,
     converter,
