@@ -45,7 +45,7 @@ from txtopo.tuples import Fields, Stream, Tuple, is_tick
 
 if TYPE_CHECKING:
     from txtopo.carriers.session import open_session
-    from txtopo.kafka.formats import Avro, Protobuf
+    from txtopo.kafka.formats import Avro, Debezium, Protobuf
     from txtopo.reliable.bolt import Bolt
     from txtopo.reliable.builder import ReliableTopology, TopologyBuilder
     from txtopo.reliable.collector import OutputCollector, SpoutOutputCollector
@@ -88,7 +88,7 @@ _LAZY = {
     "txtopo.reliable.collector": ("OutputCollector", "SpoutOutputCollector"),
     "txtopo.reliable.spout": ("Spout",),
     "txtopo.yaml.loading": ("topology_from_yaml",),
-    "txtopo.kafka.formats": ("Avro", "Protobuf"),
+    "txtopo.kafka.formats": ("Avro", "Debezium", "Protobuf"),
     "txtopo.runtime.handle": ("ReliableRun", "TopologyRun"),
     "txtopo.runtime.progress": (
         "AckerProgress",
@@ -144,6 +144,7 @@ __all__ = [
     "CustomStreamGrouping",
     "DataFrameBolt",
     "DeadLetters",
+    "Debezium",
     "ErrorReported",
     "FailedException",
     "Fields",

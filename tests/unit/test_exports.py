@@ -38,7 +38,7 @@ FACES = {
         AtLeastOnceConfig ZooKeeper Pace Page
         topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
-        Spout Fields Avro Protobuf Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
+        Spout Fields Avro Debezium Protobuf Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
         ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
@@ -68,8 +68,8 @@ FACES = {
         Sum TopN open_state read_together register_backend
     """,
     "txtopo.streams": """
-        DataStream DeltaLookup DueTimer FilesLookup Grouped Lookup QueryLookup RowWindowed StreamBuilder
-        Table Timers Windowed session sliding tumbling
+        DataStream DeltaLookup DueTimer FilesLookup Grouped Lookup QueryLookup RowWindowed
+        StreamBuilder Table Timers Windowed session sliding tumbling
     """,
     "txtopo.outbox": """
         OutboxRow Publisher

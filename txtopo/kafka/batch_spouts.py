@@ -101,10 +101,11 @@ class KafkaTransactionalSpout(TransactionalSpout):
         servers: Bootstrap servers, ``host:port,…``.
         topics: A name, several, or ``re.compile(…)`` that a whole name must match.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
-            object, or ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``, with schemas in a registry. The
-            fields become columns in the place of ``value``; of JSON, a missing one is NULL. A value
-            that cannot be decoded ends the run with an error that names the record, or goes to the
-            ``dead_letters`` of the topology.
+            object, ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``, with schemas in a registry, or
+            ``txtopo.Debezium(…)``, of whose records some make no row. The fields become columns in
+            the place of ``value``; of JSON, a missing one is NULL. A value that cannot be decoded
+            ends the run with an error that names the record, or goes to the ``dead_letters`` of the
+            topology.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
         columns: The columns that are emitted, of ``key``, ``value``, ``headers`` (JSON: a list of
             [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.

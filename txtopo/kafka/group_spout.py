@@ -191,7 +191,7 @@ class KafkaSpout(Spout):
         topics: A name, or several.
         group: The consumer group, ``group.id``.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
-            object, ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``.
+            object, ``txtopo.Avro(…)``, ``txtopo.Protobuf(…)`` or ``txtopo.Debezium(…)``.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
         columns: The fields of a tuple, of ``key``, ``value``, ``headers``, ``topic``,
             ``partition``, ``offset``, ``timestamp``, as those of a ``KafkaTransactionalSpout``.
@@ -468,9 +468,14 @@ class KafkaSpout(Spout):
                     self._processed(_id_of(*one), one[0])
 
     def _decode_all(self, fetched: Sequence[tuple[_Assigned, Message]]) -> None:
-        batch = self._records.read([message for _, message in fetched], self._schema)
+        made, batch = self._records.read([message for _, message in fetched], self._schema)
         rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
-        self._ready += zip((_id_of(*one) for one in fetched), rows, strict=True)
+        of_row = {id(message): row for message, row in zip(made, rows, strict=True)}
+        for assigned, message in fetched:
+            if id(message) in of_row:
+                self._ready.append((_id_of(assigned, message), of_row[id(message)]))
+            else:  # it makes no row
+                self._processed(_id_of(assigned, message), assigned)
 
     def _processed(self, message_id: MessageId, assigned: _Assigned) -> None:
         """Allow the next commit to pass a record, and resume its partition if it was paused."""

@@ -19,7 +19,7 @@ import json
 import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -29,7 +29,8 @@ from typing import TYPE_CHECKING, Any
 from txtopo.collector import BatchOutputCollector
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka.connection import HEARD_MAX, Connection, Heard
-from txtopo.kafka.formats.schema_format import Part, RecordReader, Row, SchemaFormat
+from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReader
+from txtopo.kafka.formats.schema_format import SchemaFormat
 from txtopo.kafka.offsets import KafkaPartition, Range, deleted
 from txtopo.metadata import Json
 from txtopo.sources.json_objects import objects
@@ -261,8 +262,8 @@ def _at(partition: KafkaPartition, offset: int) -> TopicPartition:
 KeyDecoder = str | SchemaFormat
 """``"bytes"``, ``"string"`` (UTF-8), ``Avro(…)`` or ``Protobuf(…)``."""
 
-Decoder = KeyDecoder | Fields
-"""A decoder of keys, or the fields of a JSON object."""
+Decoder = KeyDecoder | RecordFormat | Fields
+"""A decoder of keys, ``Debezium(…)``, or the fields of a JSON object."""
 
 Decoded = dict[Part, list[Row]]
 """The columns of keys and values that have a schema, one row for each record."""
@@ -311,27 +312,27 @@ class RecordColumns:
                 "or Protobuf(…)",
                 setting="key",
             )
-        formats = (Fields, SchemaFormat)
+        formats = (Fields, RecordFormat)
         if not isinstance(self.value, formats) and self.value not in tuple(_DECODED):
             raise ConfigError(
                 f"unknown decoder of values; got {self.value!r}; expected 'bytes', 'string', the "
-                "Fields of a JSON object, Avro(…) or Protobuf(…)",
+                "Fields of a JSON object, Avro(…), Protobuf(…) or Debezium(…)",
                 setting="value",
             )
 
     @property
     def client_modules(self) -> tuple[str, ...]:
         """The modules that read the records."""
-        formats = [each.module for each in self._formats.values()]
-        return ("confluent_kafka", *dict.fromkeys(formats))
+        modules = [module for each in self._formats.values() for module in each.modules]
+        return ("confluent_kafka", *dict.fromkeys(modules))
 
     @property
-    def _formats(self) -> dict[Part, SchemaFormat]:
+    def _formats(self) -> dict[Part, RecordFormat]:
         given: dict[Part, Decoder] = {"key": self.key, "value": self.value}
         return {
             part: each
             for part, each in given.items()
-            if isinstance(each, SchemaFormat) and part in self.columns
+            if isinstance(each, RecordFormat) and part in self.columns
         }
 
     def fields(self) -> Fields:
@@ -377,19 +378,20 @@ class RecordColumns:
                 arrays.append(self._column(name, records, schema.field(name)))
         return pa.record_batch(arrays, schema=schema)
 
-    def read(self, records: Sequence[Message], schema: pa.Schema) -> pa.RecordBatch:
-        """Decode records, with a schema or without, and return them as one record batch.
+    def read(
+        self, records: Sequence[Message], schema: pa.Schema
+    ) -> tuple[Sequence[Message], pa.RecordBatch]:
+        """Decode records, with a schema or without.
+
+        Returns:
+            The records that make a row, and their rows as one record batch.
 
         Raises:
             EmitError: A key or value cannot be decoded; repair its writer, or the decoder.
             InfrastructureError: A schema registry does not answer; try again.
         """
-        readers = {part: each.reader(part) for part, each in self._formats.items()}
-        decoded = {
-            part: [_decode(reader, part, record) for record in records]
-            for part, reader in readers.items()
-        }
-        return self.batch(records, schema, decoded)
+        records, decoded = self._decoded(records, _raised)
+        return records, self.batch(records, schema, decoded)
 
     def emit(
         self, records: Sequence[Message], schema: pa.Schema, collector: BatchOutputCollector
@@ -401,7 +403,12 @@ class RecordColumns:
         """
         import pyarrow as pa
 
-        records, decoded = self._decoded(records, collector)
+        def set_aside(error: EmitError, record: Message) -> None:
+            if not collector.takes_dead_letters:
+                raise error
+            _set_aside(error, record, collector)
+
+        records, decoded = self._decoded(records, set_aside)
         try:
             batch = self.batch(records, schema, decoded)
         except EmitError:
@@ -423,12 +430,15 @@ class RecordColumns:
             collector.emit_batch(pa.concat_batches(parts))
 
     def _decoded(
-        self, records: Sequence[Message], collector: BatchOutputCollector
+        self, records: Sequence[Message], refuse: Callable[[EmitError, Message], None]
     ) -> tuple[Sequence[Message], Decoded]:
-        """Decode the parts with a schema, each record once; return the decodable records.
+        """Decode the parts with a format, each record once; return the records that make a row.
+
+        Args:
+            records: The records.
+            refuse: Called with the error of each record that cannot be decoded; may raise it.
 
         Raises:
-            EmitError: A record cannot be decoded, and the topology takes no dead letters.
             InfrastructureError: A schema registry does not answer; try again.
         """
         readers = {part: each.reader(part) for part, each in self._formats.items()}
@@ -440,12 +450,13 @@ class RecordColumns:
             try:
                 rows = {part: _decode(reader, part, record) for part, reader in readers.items()}
             except EmitError as error:
-                if not collector.takes_dead_letters:
-                    raise
-                _set_aside(error, record, collector)
+                refuse(error, record)
                 continue
+            made = {part: row for part, row in rows.items() if row is not None}
+            if len(made) < len(rows):
+                continue  # it says nothing that is a row
             kept.append(record)
-            for part, row in rows.items():
+            for part, row in made.items():
                 decoded[part].append(row)
         return kept, decoded
 
@@ -477,7 +488,11 @@ class RecordColumns:
         return [column.combine_chunks() for column in table.columns]
 
 
-def _decode(reader: RecordReader, part: Part, record: Message) -> Row:
+def _raised(error: EmitError, record: Message) -> None:
+    raise error
+
+
+def _decode(reader: RowReader, part: Part, record: Message) -> Row | None:
     try:
         return reader.read(record)
     except TxtopoError:
@@ -494,12 +509,16 @@ def _of_rows(part: Part, records: Sequence[Message], rows: Sequence[Row], field:
     """
     import pyarrow as pa
 
-    def read(start: int, end: int, schema: pa.Schema) -> pa.Array:
-        values = [row.get(field.name) for row in rows[start:end]]
-        return fitted_column(pa.array(values, field.type), field.type)
+    def read(start: int, end: int, schema: pa.Schema) -> list[pa.Array]:
+        return [
+            fitted_column(
+                pa.array([row.get(each.name) for row in rows[start:end]], each.type), each.type
+            )
+            for each in schema
+        ]
 
     try:
-        return read(0, len(rows), pa.schema([field]))
+        return read(0, len(rows), pa.schema([field]))[0]
     except (ValueError, OverflowError, TypeError, pa.ArrowException) as error:
         raise _refused(part, field.type, records, read, pa.schema([field])) from error
 

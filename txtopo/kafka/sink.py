@@ -62,7 +62,8 @@ from txtopo.errors import (
 from txtopo.extras import require
 from txtopo.kafka.connection import HEARD_MAX, LEDGER_END, Connection, Heard, Setting
 from txtopo.kafka.errors import may_pass, meaning_of
-from txtopo.kafka.formats.schema_format import Part, SchemaFormat
+from txtopo.kafka.formats.record_format import Part
+from txtopo.kafka.formats.schema_format import SchemaFormat
 from txtopo.state.backend import Key, Puts, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
 from txtopo.state.plain_values import json_of

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from datetime import UTC, datetime
 from typing import Any
@@ -10,11 +11,12 @@ import pytest
 
 from tests.harness.polling import LIMIT_S, wait_until
 from tests.harness.servers.kafka import KafkaBroker
+from tests.unit.kafka.formats.envelopes import postgresql
 from tests.unit.kafka.groups import Group, turn_until
 from tests.unit.kafka.logs import Log
 from tests.unit.reliable.bolts import Seen
 from tests.unit.sources.queues import Driven
-from txtopo import AtLeastOnceConfig, BasicBolt, FailedException, Fields, TopologyBuilder
+from txtopo import AtLeastOnceConfig, BasicBolt, Debezium, FailedException, Fields, TopologyBuilder
 from txtopo.builders import ReliableTopology
 from txtopo.errors import EmitError, OffsetRegression
 from txtopo.kafka import group_spout
@@ -528,6 +530,29 @@ def test_a_record_that_cannot_be_decoded_is_reported_and_passed(
     assert isinstance(error, EmitError)
     assert error.facts["offset"] == 0
     assert group.committed() == {0: 2}
+
+
+@pytest.mark.parametrize("uncommitted_max", [1, 100])
+def test_a_record_that_makes_no_row_is_passed_and_committed(
+    kafka: KafkaBroker, uncommitted_max: int
+) -> None:
+    """Also one at which the spout waits for acks."""
+    log = Log(kafka, partitions=1)
+    group = Group(log)
+    changed = {"op": "c", "after": {"id": 1}, "source": postgresql(7)}
+    log.write(['{"ts_ms": 1}', json.dumps(changed), '{"ts_ms": 2}'], partitions=1)
+    driven = group.driven(value=Debezium("id long", key="id"), uncommitted_max=uncommitted_max)
+    driven.next(1)
+    for _, message_id in driven.emitted:
+        driven.spout.ack(message_id)
+
+    def is_committed() -> bool:
+        driven.spout.next_tuple()
+        return group.committed() == {0: 3}
+
+    wait_until(is_committed, "the offset after the last record is committed")
+    driven.spout.close()
+    assert values(driven) == [1]
 
 
 def test_all_columns_of_a_record_are_fields_of_the_tuple(kafka: KafkaBroker) -> None:

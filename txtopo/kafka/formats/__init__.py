@@ -1,6 +1,7 @@
-"""Formats of Kafka records whose schemas are in a schema registry: Avro and Protobuf."""
+"""Formats of Kafka records: Avro and Protobuf with a schema registry, and Debezium's changes."""
 
 from txtopo.kafka.formats.avro import Avro
+from txtopo.kafka.formats.debezium import Debezium
 from txtopo.kafka.formats.protobuf import Protobuf
 
-__all__ = ["Avro", "Protobuf"]
+__all__ = ["Avro", "Debezium", "Protobuf"]

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import ConfigError
 from txtopo.extras import require
-from txtopo.kafka.formats.schema_format import Part, Row, SchemaFormat, Setting
+from txtopo.kafka.formats.record_format import Part, Row
+from txtopo.kafka.formats.schema_format import SchemaFormat, Setting
 from txtopo.tuples import Field
 
 if TYPE_CHECKING:

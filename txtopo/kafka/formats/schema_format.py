@@ -15,13 +15,14 @@ Rules
 from __future__ import annotations
 
 import os
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 from urllib.parse import unquote, urlsplit
 
 from txtopo.errors import ConfigError, FieldsError, TxtopoError, ValueRefusedError, text_of
 from txtopo.extras import require
+from txtopo.kafka.formats.record_format import Part, RecordFormat, Row
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Field, Fields, Tuple
 
@@ -29,12 +30,6 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from txtopo.kafka.formats.registry_client import ReadingContext, RegistryClient
-
-Part = str
-"""The part of a record that has the format: "key" or "value"."""
-
-Row = Mapping[str, Any]
-"""The values of the columns of one record; a column that is missing is NULL."""
 
 Setting = str | int | float | bool
 T = TypeVar("T")
@@ -59,7 +54,7 @@ _WIDER["byte"] += ("double", "float")
 _WIDER["short"] += ("double", "float")
 
 
-class SchemaFormat(ABC):
+class SchemaFormat(RecordFormat):
     """The format of the keys or values of a topic, with its schemas in a registry.
 
     Picklable, with the settings of the connection. Use :class:`~txtopo.kafka.formats.Avro` or
@@ -128,6 +123,11 @@ class SchemaFormat(ABC):
 
     def __repr__(self) -> str:
         return f"{type(self).__name__}({self._name!r}, registry={self._registry!r})"
+
+    @property
+    def modules(self) -> tuple[str, ...]:
+        """The module that reads and writes the format."""
+        return (self.module,)
 
     def fields(self, part: Part) -> Fields:
         """Return the columns; a schema that is not a record is one column, named for the part."""
