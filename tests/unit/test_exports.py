@@ -38,8 +38,8 @@ FACES = {
         AtLeastOnceConfig ZooKeeper Pace Page
         topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
-        Spout Fields Avro Debezium Protobuf Stream Tuple is_tick TransactionAttempt CustomStreamGrouping
-        ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
+        Spout Fields Avro Debezium Protobuf Stream Tuple is_tick TransactionAttempt
+        CustomStreamGrouping ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
         FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
