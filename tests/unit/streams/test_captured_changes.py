@@ -12,7 +12,7 @@ import pytest
 
 from tests.unit.streams.captured import TIME, Captured, batch_of, txids_of
 from tests.unit.streams.test_changed_programs import Changing
-from tests.unit.streams.times import events
+from tests.unit.streams.times import at, events, tables_of
 from tests.unit.streams.txids import second
 from tests.unit.streams.worlds import run
 from txtopo import Count, Fields, StreamBuilder, Sum, TopologyError, open_state
@@ -433,6 +433,50 @@ def test_rows_that_are_taken_back_are_no_events() -> None:
     changes = log().as_changes(state(), "id", position="at")
     with pytest.raises(TopologyError, match="as_changes above the table"):
         changes.as_changes(state("again"), "id", op="shop")
+
+
+@pytest.mark.parametrize(("length", "rows"), [("1 hour", {"a": 15, "z": 1}), ("2 hours", {"z": 1})])
+def test_a_topology_forgets_deletes_by_its_watermark(
+    length: str, rows: dict[str, int], tmp_path: Any
+) -> None:
+    url = f"sqlite:///{tmp_path / 'rows.db'}"
+
+    def write(builder: StreamBuilder, events: DataStream) -> None:
+        changes = events.as_changes(
+            open_state(url, table="captured"),
+            "id",
+            ["number"],
+            op="key",
+            position="n",
+            expire_after=length,
+        )
+        changes.as_table(open_state(url, table="rows"), "id")
+
+    given = [["a", "c", 10, at(0)], ["a", "d", 20, at(1)], ["z", "c", 1, at(61)]]
+    (found,) = tables_of(
+        lambda builder, log: write(builder, log.select("id", "key", "n", "ts", number="n")),
+        [*given, ["a", "u", 15, at(62)]],
+        url,
+        "rows",
+    )
+    assert found == rows
+
+
+def test_an_aggregate_does_not_go_on_above_another_state(tmp_path: Any) -> None:
+    """It would count each row again that begins in the other state."""
+    changing = Changing(f"sqlite:///{tmp_path / 'sales.db'}")
+
+    def program(table: str) -> Any:
+        def write(changing: Changing, builder: StreamBuilder) -> None:
+            log = changing.source(builder, event_time=None).select("n", "id", op="key")
+            rows = log.as_changes(changing.state(table), "id", position="n", value="n")
+            rows.group_by("n").persistent_aggregate(changing.state("counts"), rows=Count())
+
+        return write
+
+    changing.run(program("sales"), s=events(("c", 1)))
+    with pytest.raises(TopologyChanged, match="would begin again"):
+        changing.run(program("others"), s=events(("c", 1), ("c", 2)))
 
 
 @pytest.mark.parametrize("time", [None, "ts"])
