@@ -39,8 +39,8 @@ FACES = {
         topology_from_yaml
         ArrowBolt BasicBolt BatchBolt Bolt Committer DataFrameBolt DeadLetters PersistentAggregate
         Spout Fields Avro Debezium Protobuf Stream Tuple is_tick TransactionAttempt
-        CustomStreamGrouping ArrowOutputCollector BatchOutputCollector OutputCollector SpoutOutputCollector
-        FrameContext TaskContext
+        CustomStreamGrouping ArrowOutputCollector BatchOutputCollector OutputCollector
+        SpoutOutputCollector FrameContext TaskContext
         open_state Count CountDistinct First Last Max Mean Min OwnAggregate Sum TopN
         open_session TopologyRun ReliableRun
         TopologyListener ProgressBar Progress AckerProgress ReliableProgress TopologyEvent

@@ -91,10 +91,12 @@ class Materializing:
         if fine.all():
             return
         row = rows.slice(int(np.argmin(fine)), 1).to_pylist()[0]
-        got = ", ".join(f"{name}={row[name]!r:.100}" for name in self.key)
+        key = {name: row[name] for name in self.key}
+        got = ", ".join(f"{name}={value!r:.100}" for name, value in key.items())
         raise EmitError(
             f"a table would need two {what} for one key; got {got}; expected a key that identifies "
-            "each row of the stream; add columns to it, such as the keys of both sides of a join"
+            "each row of the stream; add columns to it, such as the keys of both sides of a join",
+            key=key,
         )
 
 
