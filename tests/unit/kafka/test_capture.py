@@ -38,7 +38,8 @@ def check(format: Debezium, records: list[Captured]) -> Table:
     """Check the rows of records against the model; return the table after them."""
     model: Table = {}
     table: Table = {}
-    last, first_of = "", {}
+    last = ""
+    first_of: dict[bytes | None, str] = {}
     for record, row in zip(records, rows_of(format, records), strict=True):
         record.apply(model)
         if row is None:

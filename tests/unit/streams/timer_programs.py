@@ -102,8 +102,8 @@ class Drawn:
             chance //= 8
             if chance % 3 == 0:
                 # At or before its own moment it fires in the next txid, so not for ever.
-                later = self._unit * (chance // 3 % 6 - (2 if total % 3 else 0)) + MICROSECOND
-                timers.set(timer.at + later, name)
+                later = chance // 3 % 6 - (2 if total % 3 else 0)
+                timers.set(timer.at + self._unit * later, name)
             elif chance % 3 == 1:
                 timers.delete(name)
         emitted = [[f"{timer.key}{timer.name}", timer.key, total, timer.at]]
@@ -111,9 +111,6 @@ class Drawn:
 
     def _chance(self, *of: Any) -> int:
         return crc32(f"{self._seed}/{of}".encode())
-
-
-MICROSECOND = datetime.timedelta(microseconds=1)
 
 
 class TimerBuilder(PlainBuilder):
