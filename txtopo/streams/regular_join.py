@@ -1,0 +1,627 @@
+"""RegularJoin: the join of two changing tables, kept right by what it emits, without time bounds.
+
+Rules
+-----
+1. A side is the multiset of the rows that a stream has added and not taken back: all rows of a
+   stream without a ``retracted`` column, the rows of a table for the stream of its changes. The
+   rows that the join has emitted and not taken back are, after each txid, exactly the join of the
+   two sides as of that txid, as a multiset: rows that are m times on the left and n times on the
+   right are m * n times in the result.
+2. A left and a right row match if their keys are equal. With ``how="left"`` or ``"full"`` a left
+   row without a match is in the result with NULLs, with ``"right"`` or ``"full"`` a right row. It
+   is taken back when its first match comes, and comes again when its last match goes. A NULL or
+   NaN in a key equals nothing: such a row has no match, now or later, so it needs no state.
+3. Rows of a txid are added up first: what is put and taken back in the same txid, in whatever
+   order, does not count. Then a row that is taken back must be there. If it is not, the stream
+   takes back what it never put, and the batch fails.
+4. The state has a line for each distinct row, with its key, side and digest: how often it is there
+   (``times``), and the values that are not the key (``row``, a JSON list). The digest stands for
+   these values, so a row is found without a read of the others of its key. 0.0 and -0.0 are the
+   same value, 0.0.
+5. A txid reads the changed rows, and, of each key that changed on one side, the rows of the other
+   side. So a new order reads its customer, not the customer's other orders. It writes the changed
+   rows. Where rows without a match count, the line with an empty digest has the number of rows of a
+   key and side, for sides whose first and last row make a difference.
+6. Each pair of rows is emitted once for a txid, with the difference that the txid makes to it. The
+   rows are in the order of their keys, and in each key those that are taken back come first. Their
+   further order depends on the rows alone. Rows without a key come last.
+7. Nothing in the state expires.
+8. Each row is taken back as it counted. So a changed program can neither join other columns, in
+   another order or of another table, nor keep other rows without a match, on the same state.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from hashlib import blake2b
+from typing import TYPE_CHECKING, Literal, cast, get_args
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from txtopo.attempt import TransactionAttempt
+from txtopo.bolts.bolt import ArrowBolt, Committer
+from txtopo.collector import ArrowOutputCollector
+from txtopo.config import Config
+from txtopo.context import TaskContext
+from txtopo.errors import EmitError, TopologyError
+from txtopo.state.keyed_columns import (
+    Numbers,
+    codes_of,
+    flags_of,
+    in_one_piece,
+    is_key,
+    order_of,
+    order_of_all,
+    positions,
+    there,
+    with_plain_zeros,
+)
+from txtopo.state.registry import State
+from txtopo.state.transaction import StateTransaction
+from txtopo.streams.checks import check_new_columns
+from txtopo.streams.draft import readable_state
+from txtopo.streams.interval_join import LEFT, RIGHT, compared_columns
+from txtopo.streams.nodes import BoltNode, Port, taken_back_above
+from txtopo.streams.packed_rows import packed_rows, unpacked_columns
+from txtopo.streams.tables import RETRACTED, Output
+from txtopo.traits import Meaning, Traits
+from txtopo.tuples import DEFAULT_STREAM, Fields
+
+if TYPE_CHECKING:
+    from txtopo.streams.stream import DataStream
+
+RegularHow = Literal["inner", "left", "right", "full"]
+
+SIDES = (LEFT, RIGHT)
+
+SIDE_AND_DIGEST = Fields("side string, digest string")
+"""The last columns of the key of the state."""
+
+KEPT = Fields("times long, row string")
+"""The value columns of the state; ``row`` is NULL in the line with the number of rows."""
+
+TOTAL = ""
+"""The digest of the line with the number of rows of a key and side."""
+
+DIGEST_BYTES = 16
+"""Enough that two rows of a key never have the same: one in 10**20 for a billion rows."""
+
+DIGEST, ROW = "digest", "row"
+
+DELTA = ""
+"""The column with how often a row is added: no declared field has an empty name."""
+
+NONE = -1
+"""The place of the other side's row, for a row without a match."""
+
+
+@dataclass(frozen=True, slots=True)
+class JoinSide:
+    """One side of a join.
+
+    Attributes:
+        outputs: The streams of components that it is made of.
+        fields: The fields of its rows.
+        key: The names of its columns that are compared.
+        others: Its other columns, without the one that marks rows as taken back.
+        retracted: The column that marks rows as taken back; None if there is none.
+        above: The tables whose rows are taken back, and the operators in between, in words.
+    """
+
+    outputs: tuple[Output, ...]
+    fields: Fields
+    key: tuple[str, ...]
+    others: Fields
+    retracted: str | None
+    above: str
+
+    def __str__(self) -> str:
+        columns = ", ".join(f"{each.name} {each.type}" for each in self.others)
+        return f"({columns}) {'appended' if self.retracted is None else f'of {self.above}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class RegularlyJoined:
+    """What a join without a bound in time joins.
+
+    Attributes:
+        key: The columns of the key, by their names on the left.
+        left: The left side.
+        right: The right side.
+        fields: What is emitted: the left columns in their order, those of the right side, and the
+            column that marks rows as taken back.
+        how: Which rows without a match are emitted.
+    """
+
+    key: Fields
+    left: JoinSide
+    right: JoinSide
+    fields: Fields
+    how: RegularHow
+
+    def keeps(self, at: int) -> bool:
+        """Return whether rows of the left (0) or right (1) side without a match are emitted."""
+        return self.how in ("full", SIDES[at])
+
+
+class RegularJoin(ArrowBolt, Committer):
+    """Emits how the join of two sides changes.
+
+    Delivery: after each txid the rows emitted and not taken back are exactly the join of the sides.
+
+    Args:
+        id: Its id, which is also the name of its state.
+        joined: What it joins.
+    """
+
+    writes_nowhere_else = True
+
+    def __init__(self, id: str, joined: RegularlyJoined) -> None:
+        self._id, self._joined = id, joined
+        self._sides = joined.left, joined.right
+        self.output_fields = joined.fields
+
+    @property
+    def traits(self) -> Traits:
+        """The traits of the join, with what its stored rows mean."""
+        joined = self._joined
+        rows = f"{joined.how} join on {', '.join(joined.key.names)}"
+        fixed = (
+            "a row would be taken back in another way than it counted; join the same columns of "
+            "the same tables as before, or give the state, and those below it, another table"
+        )
+        return Traits(
+            operators=(rows,),
+            rows=Meaning(f"{rows}, left {joined.left}, right {joined.right}", fixed),
+            retractions=DEFAULT_STREAM,
+        )
+
+    def prepare(
+        self,
+        config: Config,
+        context: TaskContext,
+        collector: ArrowOutputCollector,
+        attempt: TransactionAttempt,
+    ) -> None:
+        """Get ready for one attempt."""
+        self._collector, self._attempt = collector, attempt
+        self._state = context.state(self._id)
+        self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = [], []
+        self._keys = list(self._joined.key.names)
+        stored = Fields.of([*self._joined.key, *SIDE_AND_DIGEST, *KEPT])
+        self._stored = stored.arrow_schema()
+
+    def execute(self, batch: pa.RecordBatch) -> None:
+        """Never called, since :meth:`execute_from` takes the rows of all streams."""
+        raise AssertionError("execute_from takes the rows")
+
+    def execute_from(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
+        """Add rows to their side, or to both if a stream is joined with itself."""
+        for side, batches in zip(self._sides, self._batches, strict=True):
+            if (component, stream) in side.outputs:
+                batches.append(batch)
+
+    def finish_batch(self) -> None:
+        """Emit how the rows of the batch change the join, and write them."""
+        changes, alone = [], []
+        for at in (0, 1):
+            rows = self._arrived(at)
+            fits = is_key(rows, self._keys)
+            if fits is not None:
+                if self._joined.keeps(at):
+                    alone.append(self._without_key(at, rows.filter(pc.invert(fits))))
+                rows = rows.filter(fits)
+            changes.append(self._changes(at, rows))
+        with self._state.transaction(self._attempt) as values:
+            joined = self._change(values, changes)
+        for part in (joined, *alone):
+            for batch in part.to_batches():
+                if batch.num_rows:
+                    self._collector.emit(batch)
+
+    def _arrived(self, at: int) -> pa.Table:
+        """Return the rows of a side: key, named as on the left, others, and 1 or -1 for each."""
+        side = self._sides[at]
+        rows = pa.Table.from_batches(self._batches[at], side.fields.arrow_schema())
+        signs = np.ones(rows.num_rows, np.int64)
+        if side.retracted is not None:
+            signs[flags_of(rows.column(side.retracted).fill_null(False))] = -1
+        found = rows.select([*side.key, *side.others.names])
+        names = [*self._keys, *side.others.names]
+        found = with_plain_zeros(found.rename_columns(names), names)
+        return found.append_column(DELTA, pa.array(signs))
+
+    def _without_key(self, at: int, rows: pa.Table) -> pa.Table:
+        """Return the rows of a side that equal nothing, as they are emitted."""
+        rows = added_up(rows)
+        taken_back = pa.table([pc.less(rows.column(DELTA), 0)], ["taken_back"])
+        order = order_of_all(rows.drop_columns([DELTA]))
+        later = order_of(taken_back.take(order), ["taken_back"], ["taken_back"])
+        rows = rows.take(order.take(later))
+        return self._emitted(rows, rows.column(DELTA).to_numpy())
+
+    def _changes(self, at: int, rows: pa.Table) -> pa.Table:
+        """Return what a batch adds to a side: key, row, how often, digest."""
+        texts = packed_rows(rows.select(self._sides[at].others.names).columns, rows.num_rows)
+        found = rows.select(self._keys).append_column(ROW, texts)
+        found = added_up(found.append_column(DELTA, rows.column(DELTA)))
+        digests = pa.array(map(digest_of, found.column(ROW).to_pylist()), pa.string())
+        return found.append_column(DIGEST, digests)
+
+    def _change(self, values: StateTransaction, changes: Sequence[pa.Table]) -> pa.Table:
+        """Write the changes of both sides; return the rows to emit."""
+        stored = self._read(values, changes)
+        parts = [each.select(self._keys) for each in (*changes, stored)]
+        keys = pa.concat_tables(parts).combine_chunks()
+        codes = codes_of(keys, in_order=True)
+        _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
+        keys = keys.take(pa.array(first))
+        ends = np.cumsum([each.num_rows for each in parts])[:-1]
+        *changed, held = np.split(numbers, ends)
+        left, right = (
+            Lines.of(SIDES[at], changes[at], changed[at], stored, held, len(first)) for at in (0, 1)
+        )
+        for lines in (left, right):
+            self._check(lines, keys)
+        self._write(values, keys, (left, right))
+        pairs = [left.pairs(right)]
+        if self._joined.keeps(0):
+            pairs.append(left.without_match(right))
+        if self._joined.keeps(1):
+            # Lines without a match come before the other side's, of which there is none.
+            pairs.append(right.without_match(left)[[1, 0, 2]])
+        lefts, rights, delta = np.concatenate(pairs, axis=1)
+        keyed = np.where(lefts == NONE, right.code_at(rights), left.code_at(lefts))
+        order = np.lexsort((rights, lefts, delta > 0, keyed))
+        rows = keys.take(pa.array(keyed[order]))
+        for at, lines, places in ((0, left, lefts), (1, right, rights)):
+            for name, column in lines.values(places[order], self._sides[at].others).items():
+                rows = rows.append_column(name, column)
+        return self._emitted(rows, delta[order])
+
+    def _read(self, values: StateTransaction, changes: Sequence[pa.Table]) -> pa.Table:
+        """Return the stored lines that a batch needs, each once."""
+        parts = [each.select(self._keys) for each in changes]
+        keys = pa.concat_tables(parts)
+        if not keys.num_rows:
+            return self._stored.empty_table()
+        codes = np.split(codes_of(keys), [changes[0].num_rows])
+        prefixes, exact = [], []
+        for at in (0, 1):
+            prefixes.append(of_side(parts[at], SIDES[1 - at]))
+            # Of a key that changed on both sides all lines are read already.
+            own = changes[at].filter(pa.array(~np.isin(codes[at], codes[1 - at])))
+            asked = of_side(own.select(self._keys), SIDES[at])
+            digests = [own.column(DIGEST)]
+            if self._counts(at):
+                digests.append(pa.chunked_array([pa.repeat(pa.scalar(TOTAL), own.num_rows)]))
+            exact += [asked.append_column(DIGEST, each) for each in digests]
+        found = [values.columns_starting(pa.concat_tables(prefixes))]
+        own = pa.concat_tables(exact)
+        if own.num_rows:
+            found.append(values.get_columns(own))
+        return pa.concat_tables([each.select(self._stored.names) for each in found])
+
+    def _counts(self, at: int) -> bool:
+        """Return whether the state has the number of rows of each key of a side."""
+        return self._joined.keeps(1 - at)
+
+    def _check(self, lines: Lines, keys: pa.Table) -> None:
+        """Check that the rows which are taken back were there.
+
+        Raises:
+            EmitError: One was not.
+        """
+        missing = np.flatnonzero(lines.after < 0)
+        if len(missing):
+            first = int(missing[0])
+            (key,) = keys.slice(int(lines.codes[first]), 1).to_pylist()
+            raise EmitError(
+                f"the {lines.side} side of {self._id!r} takes back a row that is not there; got "
+                f"{key} with {lines.rows[first].as_py():.200}; expected a row that was put before, "
+                "with the same values; let functions above depend on the row alone, since they run "
+                "again for a row that is taken back",
+                component=self._id,
+            )
+
+    def _write(self, values: StateTransaction, keys: pa.Table, both: tuple[Lines, Lines]) -> None:
+        """Write the lines that have changed."""
+        written = []
+        for at, lines in enumerate(both):
+            chosen = np.flatnonzero(lines.delta)
+            columns = [lines.digests.take(pa.array(chosen)), pa.array(lines.after[chosen])]
+            columns.append(lines.rows.take(pa.array(chosen)))
+            written.append((lines.side, lines.codes[chosen], columns))
+            if self._counts(at):
+                moved = np.flatnonzero(lines.total_after != lines.total)
+                total = pa.repeat(pa.scalar(TOTAL), len(moved))
+                nothing = pa.nulls(len(moved), pa.string())
+                totals = [total, pa.array(lines.total_after[moved]), nothing]
+                written.append((lines.side, moved, totals))
+        tables = [
+            pa.table(
+                [*of_side(keys.take(pa.array(codes)), side).columns, *columns], schema=self._stored
+            )
+            for side, codes, columns in written
+        ]
+        together = pa.concat_tables(tables)
+        gone = pc.equal(together.column("times"), 0)
+        values.put_columns(together.filter(pc.invert(gone)))
+        if pc.any(gone, min_count=0).as_py():
+            values.delete_columns(together.filter(gone).drop_columns(list(KEPT.names)))
+
+    def _emitted(self, rows: pa.Table, delta: Numbers) -> pa.Table:
+        """Return rows as they are emitted: each as often as it was added, or taken back.
+
+        Args:
+            rows: The key, and the other columns of one side or of both.
+            delta: How often each is added; negative if it is taken back.
+        """
+        rows = rows.append_column(RETRACTED.name, pa.array(delta < 0))
+        schema = self._joined.fields.arrow_schema()
+        columns = [
+            rows.column(each.name)
+            if each.name in rows.column_names
+            else pa.nulls(rows.num_rows, each.type)
+            for each in schema
+        ]
+        found = pa.table(columns, schema=schema)
+        times = np.abs(delta)
+        if (times == 1).all():
+            return found
+        return found.take(pa.array(np.repeat(np.arange(len(times)), times)))
+
+
+@dataclass(frozen=True, slots=True)
+class Lines:
+    """Distinct rows of one side: the changed ones, and those that were read, sorted by key.
+
+    Of a key that has not changed on the other side, only the changed rows are here.
+
+    Attributes:
+        side: The side.
+        codes: The number of the key of each row, from 0, in the order of keys.
+        digests: The digest of each row.
+        rows: The values of each row that are not its key, as text.
+        before: How often each row was there.
+        delta: How often the batch adds it; negative if it takes it back.
+        total: How many rows of each key there were; 0 if that is not counted.
+        total_after: How many there are after the batch.
+    """
+
+    side: str
+    codes: Numbers
+    digests: pa.Array
+    rows: pa.Array
+    before: Numbers
+    delta: Numbers
+    total: Numbers
+    total_after: Numbers
+
+    @classmethod
+    def of(
+        cls,
+        side: str,
+        changes: pa.Table,
+        changed: Numbers,
+        stored: pa.Table,
+        held: Numbers,
+        keys: int,
+    ) -> Lines:
+        """Return the lines of a side.
+
+        Args:
+            side: The side.
+            changes: What the batch adds to it.
+            changed: The number of the key of each of these.
+            stored: The stored lines of both sides.
+            held: The number of the key of each of these.
+            keys: How many keys there are.
+        """
+        own = flags_of(pc.equal(stored.column("side"), side))
+        counting = flags_of(pc.equal(stored.column(DIGEST), TOTAL))
+        times = stored.column("times").to_numpy()
+        total = np.zeros(keys, np.int64)
+        total[held[own & counting]] = times[own & counting]
+        delta = changes.column(DELTA).to_numpy()
+        total_after = total.copy()
+        np.add.at(total_after, changed, delta)
+
+        own &= ~counting
+        known, before = stored.filter(pa.array(own)), times[own]
+        names = ["code", DIGEST]
+        place = positions(
+            pa.table([changed, changes.column(DIGEST)], names),
+            pa.table([held[own], known.column(DIGEST)], names),
+        )
+        found = there(place)
+        added = np.zeros(len(before), np.int64)
+        added[place.drop_null().to_numpy()] = delta[found]
+        new = pa.array(~found)
+        lines = pa.concat_tables(
+            [known.select([DIGEST, ROW]), changes.select([DIGEST, ROW]).filter(new)]
+        )
+        codes = np.append(held[own], changed[~found])
+        order = order_of(lines.append_column("code", pa.array(codes)), names)
+        lines, places = lines.take(order).combine_chunks(), order.to_numpy()
+        return cls(
+            side,
+            codes[places],
+            in_one_piece(lines.column(DIGEST)),
+            in_one_piece(lines.column(ROW)),
+            np.append(before, np.zeros((~found).sum(), np.int64))[places],
+            np.append(added, delta[~found])[places],
+            total,
+            total_after,
+        )
+
+    @property
+    def after(self) -> Numbers:
+        """How often each row is there after the batch."""
+        return self.before + self.delta
+
+    def code_at(self, places: Numbers) -> Numbers:
+        """Return the keys of some rows; a place that is ``NONE`` has any."""
+        return self.codes[places] if len(self.codes) else np.zeros(len(places), np.int64)
+
+    def pairs(self, right: Lines) -> Numbers:
+        """Return the pairs of rows that the batch changes: left place, right place, how often."""
+        changed, same = np.flatnonzero(self.delta), np.flatnonzero(self.delta == 0)
+        every, moved = np.arange(len(right.codes)), np.flatnonzero(right.delta)
+        parts = [self._matches(changed, right, every), self._matches(same, right, moved)]
+        lefts, rights = np.concatenate(parts, axis=1)
+        times = self.after[lefts] * right.after[rights] - self.before[lefts] * right.before[rights]
+        return np.stack([lefts, rights, times])[:, times != 0]
+
+    def without_match(self, other: Lines) -> Numbers:
+        """Return the rows without a match that the batch changes: place, ``NONE``, how often."""
+        alone, after = other.total[self.codes] == 0, other.total_after[self.codes] == 0
+        times = self.after * after - self.before * alone
+        places = np.flatnonzero(times)
+        return np.stack([places, np.full(len(places), NONE), times[places]])
+
+    def values(self, places: Numbers, fields: Fields) -> Mapping[str, pa.Array]:
+        """Return the values of rows by name; NULL where the place is ``NONE``."""
+        missing = places == NONE
+        used, again = np.unique(places[~missing], return_inverse=True)
+        # A row with several matches is unpacked once.
+        columns = unpacked_columns(self.rows.take(pa.array(used)), fields)
+        index = np.zeros(len(places), np.int64)
+        index[~missing] = again
+        taken = pa.array(index, mask=missing)
+        return {name: column.take(taken) for name, column in columns.items()}
+
+    def _matches(self, lefts: Numbers, right: Lines, rights: Numbers) -> Numbers:
+        """Return the pairs of some left and right rows with equal keys."""
+        known, wanted = right.codes[rights], self.codes[lefts]
+        first = np.searchsorted(known, wanted, "left")
+        counts = np.searchsorted(known, wanted, "right") - first
+        begins = np.cumsum(counts) - counts
+        which = np.repeat(first - begins, counts) + np.arange(counts.sum())
+        return np.stack([np.repeat(lefts, counts), rights[which]])
+
+
+@dataclass(eq=False, slots=True)
+class RegularJoinNode(BoltNode):
+    """The join, whose rows are taken back below."""
+
+    def taken_back_in(self, stream: str) -> str:
+        """Return the table of the join, whose rows the stream takes back."""
+        return repr(self.states[self.id].table)
+
+
+def joined_regularly(
+    left: DataStream,
+    right: DataStream,
+    on: object,
+    how: object,
+    state: State | None,
+    late: object,
+    id: str | None,
+) -> DataStream:
+    """Return the join of two streams without a bound in time.
+
+    Raises:
+        TopologyError: An argument is wrong; the message says which.
+    """
+    if how not in get_args(RegularHow):
+        raise TopologyError(
+            f"join has no how={how!r:.100}; expected 'inner', 'left', 'right' or 'full'",
+            setting="how",
+        )
+    if late is not None:
+        raise TopologyError(
+            f"a join without within takes no late; got {late!r:.100}; expected none, since no row "
+            "is late there; remove it, or give the interval in which rows match with within=",
+            setting="late",
+        )
+    if state is None:
+        raise TopologyError(
+            "a join of two streams needs a state that keeps their rows; got none; pass "
+            "state=open_state(url, table='…'), and within=(…) if rows match for a limited time"
+        )
+    plain = [_without_mark(each) for each in (left, right)]
+    key, right_key = compared_columns(plain[0], plain[1], on)
+    check_new_columns("the state of join", key, [*SIDE_AND_DIGEST, *KEPT])
+    lefts, rights = (
+        Fields.of([field for field in fields if field.name not in names])
+        for fields, names in zip(plain, (key.names, right_key), strict=True)
+    )
+    fields = check_new_columns("join", plain[0], rights)
+    fields = check_new_columns("join", fields, [RETRACTED])
+    sides = [
+        JoinSide(
+            tuple(port.output for port in each.ports),
+            each.fields,
+            names,
+            others,
+            each.retracted,
+            taken_back_above(each.ports),
+        )
+        for each, names, others in (
+            (left, tuple(key.names), lefts),
+            (right, right_key, rights),
+        )
+    ]
+    draft = left.draft
+    with draft.all_or_nothing():
+        taken = draft.id_of_table(id, "join", state)
+        kept = readable_state("join", state).named(taken)
+        kept = kept.with_columns(Fields.of([*key, *SIDE_AND_DIGEST]), KEPT)
+        joined = RegularlyJoined(key, sides[0], sides[1], fields, cast(RegularHow, how))
+        bolt = RegularJoin(taken, joined)
+        ports = tuple(dict.fromkeys(left.ports + right.ports))
+        node = draft.add(RegularJoinNode(taken, ports, 1, bolt, (), {taken: kept}))
+        return replace(
+            left,
+            name=taken,
+            ports=(Port(node),),
+            fields=fields,
+            time=None,
+            retracted=RETRACTED.name,
+            changes_of=None,
+        )
+
+
+def _without_mark(stream: DataStream) -> Fields:
+    """Return the fields of a stream without the column that marks rows as taken back.
+
+    Raises:
+        TopologyError: The stream has each row of a table again each time that it changes.
+    """
+    if stream.changes_of is not None and stream.retracted is None:
+        raise TopologyError(
+            f"join would keep a row of table {stream.changes_of!r} again each time it changes; got "
+            f"the stream {stream.name!r} as it is; expected the table itself, or "
+            "changes(retracted=True), which takes the old row back; to join the changes "
+            "themselves, put select(…) or another operator in between",
+            table=stream.changes_of,
+            stream=stream.name,
+        )
+    return Fields.of([each for each in stream.fields if each.name != stream.retracted])
+
+
+def added_up(rows: pa.Table) -> pa.Table:
+    """Return distinct rows with the sum of their column ``DELTA``, without those with sum 0."""
+    _, first, numbers = np.unique(
+        codes_of(rows.drop_columns([DELTA])), return_index=True, return_inverse=True
+    )
+    sums = np.zeros(len(first), np.int64)
+    np.add.at(sums, numbers, rows.column(DELTA).to_numpy())
+    there = sums != 0
+    at = rows.schema.get_field_index(DELTA)
+    rows = rows.take(pa.array(first[there]))
+    return rows.set_column(at, DELTA, pa.chunked_array([pa.array(sums[there])]))
+
+
+def of_side(keys: pa.Table, side: str) -> pa.Table:
+    """Return keys with a side."""
+    return keys.append_column("side", pa.repeat(pa.scalar(side), keys.num_rows))
+
+
+def digest_of(row: str) -> str:
+    """Return the digest of the values of a row; states depend on it."""
+    return blake2b(row.encode(), digest_size=DIGEST_BYTES).hexdigest()
