@@ -674,6 +674,20 @@ def check_one_task(parallelism: object) -> None:
         )
 
 
+def check_kept_by_time(expire_after: object) -> None:
+    """Check that a join with ``within`` has no ``expire_after``.
+
+    Raises:
+        TopologyError: It has one.
+    """
+    if expire_after is not None:
+        raise TopologyError(
+            f"join with within takes no expire_after; got {expire_after!r:.100}; expected none, "
+            "since a row is kept as long as it may match; remove one of the two",
+            setting="expire_after",
+        )
+
+
 def check_of_streams(**given: object) -> None:
     """Check that a join with a lookup has no argument that only a join of streams takes.
 

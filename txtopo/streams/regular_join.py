@@ -12,8 +12,8 @@ Rules
    is taken back when its first match comes, and comes again when its last match goes. A NULL or
    NaN in a key equals nothing: such a row has no match, now or later, so it needs no state.
 3. Rows of a txid are added up first: what is put and taken back in the same txid, in whatever
-   order, does not count. Then a row that is taken back must be there. If it is not, the stream
-   takes back what it never put, and the batch fails.
+   order, does not count. Then a row with a key that is taken back must be there. If it is not, the
+   stream takes back what it never put, and the batch fails.
 4. The state has a line for each distinct row, with its key, side and digest: how often it is there
    (``times``), and the values that are not the key (``row``, a JSON list). The digest stands for
    these values, so a row is found without a read of the others of its key. 0.0 and -0.0 are the
@@ -25,13 +25,19 @@ Rules
 6. Each pair of rows is emitted once for a txid, with the difference that the txid makes to it. The
    rows are in the order of their keys, and in each key those that are taken back come first. Their
    further order depends on the rows alone. Rows without a key come last.
-7. Nothing in the state expires.
+7. With ``expire_after`` a row counts as taken back in the first txid in which it was not put or
+   taken back for so long: it leaves the state, and what it gave to the result is taken back. The
+   last time is ``seen``: the latest event time of its rows, compared with the watermark of both
+   sides, if both have event time; else the planned time of the txid that changed it, compared with
+   that of each later txid. Equal rows expire together. A row that is taken back and not there has
+   expired before, so that changes nothing. Rows without a key are not kept, and do not expire.
 8. Each row is taken back as it counted. So a changed program can neither join other columns, in
    another order or of another table, nor keep other rows without a match, on the same state.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from hashlib import blake2b
@@ -46,6 +52,7 @@ from txtopo.bolts.bolt import ArrowBolt, Committer
 from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.durations import Duration, duration
 from txtopo.errors import EmitError, TopologyError
 from txtopo.state.keyed_columns import (
     Numbers,
@@ -63,7 +70,9 @@ from txtopo.state.registry import State
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.checks import check_new_columns
 from txtopo.streams.draft import readable_state
+from txtopo.streams.event_time import TimeColumn, event_times
 from txtopo.streams.interval_join import LEFT, RIGHT, compared_columns
+from txtopo.streams.late_rows import Watermark, microseconds_of
 from txtopo.streams.nodes import BoltNode, Port, taken_back_above
 from txtopo.streams.packed_rows import packed_rows, unpacked_columns
 from txtopo.streams.tables import RETRACTED, Output
@@ -83,16 +92,21 @@ SIDE_AND_DIGEST = Fields("side string, digest string")
 KEPT = Fields("times long, row string")
 """The value columns of the state; ``row`` is NULL in the line with the number of rows."""
 
+LAST = Fields("seen timestamp")
+"""The value column that is there too, if rows expire; NULL in the line with the number of rows."""
+
 TOTAL = ""
 """The digest of the line with the number of rows of a key and side."""
 
 DIGEST_BYTES = 16
 """Enough that two rows of a key never have the same: one in 10**20 for a billion rows."""
 
-DIGEST, ROW = "digest", "row"
+DIGEST, ROW, SEEN = "digest", "row", "seen"
 
 DELTA = ""
 """The column with how often a row is added: no declared field has an empty name."""
+
+TIMES = pa.timestamp("us", tz="UTC")
 
 NONE = -1
 """The place of the other side's row, for a row without a match."""
@@ -109,6 +123,7 @@ class JoinSide:
         others: Its other columns, without the one that marks rows as taken back.
         retracted: The column that marks rows as taken back; None if there is none.
         above: The tables whose rows are taken back, and the operators in between, in words.
+        time: Its event time; None if it has none.
     """
 
     outputs: tuple[Output, ...]
@@ -117,10 +132,27 @@ class JoinSide:
     others: Fields
     retracted: str | None
     above: str
+    time: TimeColumn | None
 
     def __str__(self) -> str:
         columns = ", ".join(f"{each.name} {each.type}" for each in self.others)
         return f"({columns}) {'appended' if self.retracted is None else f'of {self.above}'}"
+
+
+@dataclass(frozen=True, slots=True)
+class RowsExpire:
+    """When the rows of a join expire.
+
+    Attributes:
+        after: How long a row stays that is neither put nor taken back.
+        by_event_time: Whether that is measured in event time; else it is in planned time.
+    """
+
+    after: datetime.timedelta
+    by_event_time: bool
+
+    def __str__(self) -> str:
+        return f", rows expire by {'event' if self.by_event_time else 'planned'} time"
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,6 +166,7 @@ class RegularlyJoined:
         fields: What is emitted: the left columns in their order, those of the right side, and the
             column that marks rows as taken back.
         how: Which rows without a match are emitted.
+        expiry: When rows expire; None for never.
     """
 
     key: Fields
@@ -141,6 +174,7 @@ class RegularlyJoined:
     right: JoinSide
     fields: Fields
     how: RegularHow
+    expiry: RowsExpire | None
 
     def keeps(self, at: int) -> bool:
         """Return whether rows of the left (0) or right (1) side without a match are emitted."""
@@ -163,6 +197,8 @@ class RegularJoin(ArrowBolt, Committer):
         self._id, self._joined = id, joined
         self._sides = joined.left, joined.right
         self.output_fields = joined.fields
+        expiry = joined.expiry
+        self.needs_planned_time = expiry is not None and not expiry.by_event_time
 
     @property
     def traits(self) -> Traits:
@@ -175,8 +211,11 @@ class RegularJoin(ArrowBolt, Committer):
         )
         return Traits(
             operators=(rows,),
-            rows=Meaning(f"{rows}, left {joined.left}, right {joined.right}", fixed),
+            rows=Meaning(
+                f"{rows}, left {joined.left}, right {joined.right}{joined.expiry or ''}", fixed
+            ),
             retractions=DEFAULT_STREAM,
+            needs_planned_time=self.needs_planned_time,
         )
 
     def prepare(
@@ -191,8 +230,13 @@ class RegularJoin(ArrowBolt, Committer):
         self._state = context.state(self._id)
         self._batches: tuple[list[pa.RecordBatch], list[pa.RecordBatch]] = [], []
         self._keys = list(self._joined.key.names)
-        stored = Fields.of([*self._joined.key, *SIDE_AND_DIGEST, *KEPT])
+        expiry = self._joined.expiry
+        columns = [*self._joined.key, *SIDE_AND_DIGEST, *KEPT]
+        stored = Fields.of(columns if expiry is None else [*columns, *LAST])
         self._stored = stored.arrow_schema()
+        self._watermark = Watermark()
+        # A row that comes now was seen now, unless it has an event time.
+        self._now = context.planned_time if self.needs_planned_time else None
 
     def execute(self, batch: pa.RecordBatch) -> None:
         """Never called, since :meth:`execute_from` takes the rows of all streams."""
@@ -200,21 +244,24 @@ class RegularJoin(ArrowBolt, Committer):
 
     def execute_from(self, component: str, stream: str, batch: pa.RecordBatch) -> None:
         """Add rows to their side, or to both if a stream is joined with itself."""
-        for side, batches in zip(self._sides, self._batches, strict=True):
-            if (component, stream) in side.outputs:
-                batches.append(batch)
+        sides = zip(self._sides, self._batches, strict=True)
+        takers = [batches for side, batches in sides if (component, stream) in side.outputs]
+        for batches in takers:
+            batches.append(batch)
+        if not takers and not self._watermark.takes(batch):
+            raise AssertionError(f"rows of {component!r}, to which {self._id!r} does not subscribe")
 
     def finish_batch(self) -> None:
         """Emit how the rows of the batch change the join, and write them."""
         changes, alone = [], []
         for at in (0, 1):
-            rows = self._arrived(at)
+            rows, seen = self._arrived(at)
             fits = is_key(rows, self._keys)
             if fits is not None:
                 if self._joined.keeps(at):
-                    alone.append(self._without_key(at, rows.filter(pc.invert(fits))))
-                rows = rows.filter(fits)
-            changes.append(self._changes(at, rows))
+                    alone.append(self._without_key(rows.filter(pc.invert(fits))))
+                rows, seen = rows.filter(fits), seen.filter(fits)
+            changes.append(self._changes(at, rows, seen))
         with self._state.transaction(self._attempt) as values:
             joined = self._change(values, changes)
         for part in (joined, *alone):
@@ -222,8 +269,11 @@ class RegularJoin(ArrowBolt, Committer):
                 if batch.num_rows:
                     self._collector.emit(batch)
 
-    def _arrived(self, at: int) -> pa.Table:
-        """Return the rows of a side: key, named as on the left, others, and 1 or -1 for each."""
+    def _arrived(self, at: int) -> tuple[pa.Table, pa.Array]:
+        """Return the rows of a side, and when each was seen, in microseconds since 1970.
+
+        The columns are the key, named as on the left, the others, and 1 or -1 for each row.
+        """
         side = self._sides[at]
         rows = pa.Table.from_batches(self._batches[at], side.fields.arrow_schema())
         signs = np.ones(rows.num_rows, np.int64)
@@ -232,9 +282,16 @@ class RegularJoin(ArrowBolt, Committer):
         found = rows.select([*side.key, *side.others.names])
         names = [*self._keys, *side.others.names]
         found = with_plain_zeros(found.rename_columns(names), names)
-        return found.append_column(DELTA, pa.array(signs))
+        expiry = self._joined.expiry
+        seen = np.zeros(rows.num_rows, np.int64)
+        if expiry is not None and expiry.by_event_time:
+            assert side.time is not None, "both sides have one"
+            seen = event_times(self._id, rows, side.time)
+        elif self._now is not None:
+            seen += microseconds_of(self._now)
+        return found.append_column(DELTA, pa.array(signs)), pa.array(seen)
 
-    def _without_key(self, at: int, rows: pa.Table) -> pa.Table:
+    def _without_key(self, rows: pa.Table) -> pa.Table:
         """Return the rows of a side that equal nothing, as they are emitted."""
         rows = added_up(rows)
         taken_back = pa.table([pc.less(rows.column(DELTA), 0)], ["taken_back"])
@@ -243,16 +300,19 @@ class RegularJoin(ArrowBolt, Committer):
         rows = rows.take(order.take(later))
         return self._emitted(rows, rows.column(DELTA).to_numpy())
 
-    def _changes(self, at: int, rows: pa.Table) -> pa.Table:
-        """Return what a batch adds to a side: key, row, how often, digest."""
+    def _changes(self, at: int, rows: pa.Table, seen: pa.Array) -> pa.Table:
+        """Return what a batch adds to a side: key, row, how often, last time, digest."""
         texts = packed_rows(rows.select(self._sides[at].others.names).columns, rows.num_rows)
         found = rows.select(self._keys).append_column(ROW, texts)
-        found = added_up(found.append_column(DELTA, rows.column(DELTA)))
+        found = added_up(found.append_column(DELTA, rows.column(DELTA)).append_column(SEEN, seen))
         digests = pa.array(map(digest_of, found.column(ROW).to_pylist()), pa.string())
         return found.append_column(DIGEST, digests)
 
     def _change(self, values: StateTransaction, changes: Sequence[pa.Table]) -> pa.Table:
         """Write the changes of both sides; return the rows to emit."""
+        up_to = self._expired_up_to()
+        if up_to is not None:
+            changes = self._with_expired(values, changes, up_to)
         stored = self._read(values, changes)
         parts = [each.select(self._keys) for each in (*changes, stored)]
         keys = pa.concat_tables(parts).combine_chunks()
@@ -264,6 +324,8 @@ class RegularJoin(ArrowBolt, Committer):
         left, right = (
             Lines.of(SIDES[at], changes[at], changed[at], stored, held, len(first)) for at in (0, 1)
         )
+        if self._joined.expiry is not None:
+            left, right = left.expired(up_to), right.expired(up_to)
         for lines in (left, right):
             self._check(lines, keys)
         self._write(values, keys, (left, right))
@@ -281,6 +343,30 @@ class RegularJoin(ArrowBolt, Committer):
             for name, column in lines.values(places[order], self._sides[at].others).items():
                 rows = rows.append_column(name, column)
         return self._emitted(rows, delta[order])
+
+    def _expired_up_to(self) -> datetime.datetime | None:
+        """Return the last time of rows that expire in this txid; None for no rows."""
+        expiry = self._joined.expiry
+        if expiry is None:
+            return None
+        now = self._watermark.after if self._now is None else self._now
+        return None if now is None else now - expiry.after
+
+    def _with_expired(
+        self, values: StateTransaction, changes: Sequence[pa.Table], up_to: datetime.datetime
+    ) -> list[pa.Table]:
+        """Return the changes, with the rows that expire and are not among them."""
+        expired = values.columns_between(SEEN, None, up_to)
+        names, together = [*self._keys, DIGEST], []
+        for side, changed in zip(SIDES, changes, strict=True):
+            lines = expired.filter(pc.equal(expired.column("side"), side))
+            lines = lines.filter(positions(lines.select(names), changed.select(names)).is_null())
+            taken_back = pc.negate(lines.column("times"))
+            lines = lines.set_column(
+                lines.schema.get_field_index(SEEN), SEEN, lines.column(SEEN).cast(pa.int64())
+            ).append_column(DELTA, taken_back)
+            together.append(pa.concat_tables([changed, lines.select(changed.column_names)]))
+        return together
 
     def _read(self, values: StateTransaction, changes: Sequence[pa.Table]) -> pa.Table:
         """Return the stored lines that a batch needs, each once."""
@@ -334,16 +420,20 @@ class RegularJoin(ArrowBolt, Committer):
             chosen = np.flatnonzero(lines.delta)
             columns = [lines.digests.take(pa.array(chosen)), pa.array(lines.after[chosen])]
             columns.append(lines.rows.take(pa.array(chosen)))
+            columns.append(pa.array(lines.seen[chosen]).cast(TIMES))
             written.append((lines.side, lines.codes[chosen], columns))
             if self._counts(at):
                 moved = np.flatnonzero(lines.total_after != lines.total)
                 total = pa.repeat(pa.scalar(TOTAL), len(moved))
                 nothing = pa.nulls(len(moved), pa.string())
-                totals = [total, pa.array(lines.total_after[moved]), nothing]
+                never = pa.nulls(len(moved), TIMES)
+                totals = [total, pa.array(lines.total_after[moved]), nothing, never]
                 written.append((lines.side, moved, totals))
+        kept = len(self._stored) - len(self._keys) - 1
         tables = [
             pa.table(
-                [*of_side(keys.take(pa.array(codes)), side).columns, *columns], schema=self._stored
+                [*of_side(keys.take(pa.array(codes)), side).columns, *columns[:kept]],
+                schema=self._stored,
             )
             for side, codes, columns in written
         ]
@@ -351,7 +441,7 @@ class RegularJoin(ArrowBolt, Committer):
         gone = pc.equal(together.column("times"), 0)
         values.put_columns(together.filter(pc.invert(gone)))
         if pc.any(gone, min_count=0).as_py():
-            values.delete_columns(together.filter(gone).drop_columns(list(KEPT.names)))
+            values.delete_columns(together.filter(gone).select([*self._keys, "side", DIGEST]))
 
     def _emitted(self, rows: pa.Table, delta: Numbers) -> pa.Table:
         """Return rows as they are emitted: each as often as it was added, or taken back.
@@ -388,6 +478,7 @@ class Lines:
         rows: The values of each row that are not its key, as text.
         before: How often each row was there.
         delta: How often the batch adds it; negative if it takes it back.
+        seen: When it was last put or taken back, in microseconds since 1970; 0 if none expires.
         total: How many rows of each key there were; 0 if that is not counted.
         total_after: How many there are after the batch.
     """
@@ -398,6 +489,7 @@ class Lines:
     rows: pa.Array
     before: Numbers
     delta: Numbers
+    seen: Numbers
     total: Numbers
     total_after: Numbers
 
@@ -438,8 +530,12 @@ class Lines:
             pa.table([held[own], known.column(DIGEST)], names),
         )
         found = there(place)
-        added = np.zeros(len(before), np.int64)
-        added[place.drop_null().to_numpy()] = delta[found]
+        added, seen = np.zeros(len(before), np.int64), np.zeros(len(before), np.int64)
+        at, last = place.drop_null().to_numpy(), changes.column(SEEN).to_numpy()
+        added[at] = delta[found]
+        if SEEN in stored.column_names:
+            seen = known.column(SEEN).cast(pa.int64()).to_numpy().copy()
+            seen[at] = np.maximum(seen[at], last[found])
         new = pa.array(~found)
         lines = pa.concat_tables(
             [known.select([DIGEST, ROW]), changes.select([DIGEST, ROW]).filter(new)]
@@ -454,9 +550,20 @@ class Lines:
             in_one_piece(lines.column(ROW)),
             np.append(before, np.zeros((~found).sum(), np.int64))[places],
             np.append(added, delta[~found])[places],
+            np.append(seen, last[~found])[places],
             total,
             total_after,
         )
+
+    def expired(self, up_to: datetime.datetime | None) -> Lines:
+        """Return the lines, of which those last seen up to a time are gone after the batch."""
+        changed = self.delta != 0
+        after = np.maximum(self.after, 0)
+        if up_to is not None:
+            after[changed & (self.seen <= microseconds_of(up_to))] = 0
+        delta, total_after = after - self.before, self.total.copy()
+        np.add.at(total_after, self.codes, delta)
+        return replace(self, delta=delta, total_after=total_after)
 
     @property
     def after(self) -> Numbers:
@@ -520,6 +627,7 @@ def joined_regularly(
     how: object,
     state: State | None,
     late: object,
+    expire_after: Duration | None,
     id: str | None,
 ) -> DataStream:
     """Return the join of two streams without a bound in time.
@@ -545,7 +653,7 @@ def joined_regularly(
         )
     plain = [_without_mark(each) for each in (left, right)]
     key, right_key = compared_columns(plain[0], plain[1], on)
-    check_new_columns("the state of join", key, [*SIDE_AND_DIGEST, *KEPT])
+    check_new_columns("the state of join", key, [*SIDE_AND_DIGEST, *KEPT, *LAST])
     lefts, rights = (
         Fields.of([field for field in fields if field.name not in names])
         for fields, names in zip(plain, (key.names, right_key), strict=True)
@@ -560,6 +668,7 @@ def joined_regularly(
             others,
             each.retracted,
             taken_back_above(each.ports),
+            each.time,
         )
         for each, names, others in (
             (left, tuple(key.names), lefts),
@@ -571,9 +680,16 @@ def joined_regularly(
         taken = draft.id_of_table(id, "join", state)
         kept = readable_state("join", state).named(taken)
         kept = kept.with_columns(Fields.of([*key, *SIDE_AND_DIGEST]), KEPT)
-        joined = RegularlyJoined(key, sides[0], sides[1], fields, cast(RegularHow, how))
+        ports, expiry = tuple(dict.fromkeys(left.ports + right.ports)), None
+        if expire_after is not None:
+            after = duration("expire_after, of join,", expire_after)
+            kept = kept.with_columns(kept.key, Fields.of([*KEPT, *LAST])).ranged(SEEN)
+            times = [each.time for each in (left, right) if each.time is not None]
+            expiry = RowsExpire(after, by_event_time=len(times) == 2)
+            if expiry.by_event_time:
+                ports += (draft.watermark(times[0].together(times[1]), kept, kept.table or ""),)
+        joined = RegularlyJoined(key, sides[0], sides[1], fields, cast(RegularHow, how), expiry)
         bolt = RegularJoin(taken, joined)
-        ports = tuple(dict.fromkeys(left.ports + right.ports))
         node = draft.add(RegularJoinNode(taken, ports, 1, bolt, (), {taken: kept}))
         return replace(
             left,
@@ -605,16 +721,23 @@ def _without_mark(stream: DataStream) -> Fields:
 
 
 def added_up(rows: pa.Table) -> pa.Table:
-    """Return distinct rows with the sum of their column ``DELTA``, without those with sum 0."""
-    _, first, numbers = np.unique(
-        codes_of(rows.drop_columns([DELTA])), return_index=True, return_inverse=True
-    )
+    """Return distinct rows with the sum of their column ``DELTA``, without those with sum 0.
+
+    Columns behind it are not compared; their largest values count.
+    """
+    at = rows.schema.get_field_index(DELTA)
+    codes = codes_of(rows.select(range(at)))
+    _, first, numbers = np.unique(codes, return_index=True, return_inverse=True)
     sums = np.zeros(len(first), np.int64)
     np.add.at(sums, numbers, rows.column(DELTA).to_numpy())
-    there = sums != 0
-    at = rows.schema.get_field_index(DELTA)
-    rows = rows.take(pa.array(first[there]))
-    return rows.set_column(at, DELTA, pa.chunked_array([pa.array(sums[there])]))
+    left = sums != 0
+    found = rows.select(range(at)).take(pa.array(first[left])).append_column(DELTA, [sums[left]])
+    for name in rows.column_names[at + 1 :]:
+        values = rows.column(name).to_numpy()
+        largest = values[first]
+        np.maximum.at(largest, numbers, values)
+        found = found.append_column(name, [largest[left]])
+    return found
 
 
 def of_side(keys: pa.Table, side: str) -> pa.Table:

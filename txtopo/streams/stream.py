@@ -46,6 +46,7 @@ from txtopo.streams.interval_join import (
     How,
     IntervalJoin,
     JoinedStream,
+    check_kept_by_time,
     check_of_streams,
     check_one_task,
     checked_how,
@@ -591,6 +592,7 @@ class DataStream:
         within: tuple[Duration, Duration] | None = None,
         state: State | None = None,
         late: State | Literal[False] | None = None,
+        expire_after: Duration | None = None,
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
@@ -628,6 +630,9 @@ class DataStream:
             late: Only with *within*: the state for rows that arrive after the watermark. By default
                 it is the table ``<table>_late`` in the same store; with False late rows are
                 dropped. Its key is the txid and a number, its value the side and the columns.
+            expire_after: Only without *within*: a row that was not put or taken back for this long
+                counts as taken back. The time is event time if both sides have it, else planned
+                time. By default rows are kept forever.
             id: Id of the committer; by default the name of the table. With a lookup, see the class.
             parallelism: Only with a lookup: see the class.
 
@@ -637,7 +642,7 @@ class DataStream:
         """
         if isinstance(other, Lookup):
             checked = checked_how(how)
-            check_of_streams(within=within, state=state, late=late)
+            check_of_streams(within=within, state=state, late=late, expire_after=expire_after)
             return self._join_lookup(other, on, checked, id, parallelism)
         if isinstance(other, Table):
             self.draft.check_own("join", other, Table)
@@ -645,7 +650,8 @@ class DataStream:
         self.draft.check_own("join", other, DataStream)
         check_one_task(parallelism)
         if within is None:
-            return joined_regularly(self, other, on, how, state, late, id)
+            return joined_regularly(self, other, on, how, state, late, expire_after, id)
+        check_kept_by_time(expire_after)
         return self._join_stream(other, on, checked_how(how), within, state, late, id)
 
     def _join_lookup(
@@ -1479,6 +1485,7 @@ class Table:
         *,
         how: RegularHow = "inner",
         state: State,
+        expire_after: Duration | None = None,
         id: str | None = None,
     ) -> DataStream:
         """Join the rows that this table has with those of another table, or with a stream.
@@ -1491,13 +1498,16 @@ class Table:
             how: Which rows without a match the result has: ``"inner"``, ``"left"``, ``"right"`` or
                 ``"full"``.
             state: The state, opaque, that keeps both sides; this operator sets its columns.
+            expire_after: A row that was not put or taken back for this long, by planned time,
+                counts as taken back. By default rows are kept forever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
             TopologyError: The types of the keys differ, a column would occur twice, or an argument
                 is wrong.
         """
-        return self.changes(retracted=True).join(other, on, how=how, state=state, id=id)
+        changes = self.changes(retracted=True)
+        return changes.join(other, on, how=how, state=state, expire_after=expire_after, id=id)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.node.state.key!r}, {self.node.columns!r})"
