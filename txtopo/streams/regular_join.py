@@ -611,15 +611,6 @@ class Lines:
         return np.stack([np.repeat(lefts, counts), rights[which]])
 
 
-@dataclass(eq=False, slots=True)
-class RegularJoinNode(BoltNode):
-    """The join, whose rows are taken back below."""
-
-    def taken_back_in(self, stream: str) -> str:
-        """Return the table of the join, whose rows the stream takes back."""
-        return repr(self.states[self.id].table)
-
-
 def joined_regularly(
     left: DataStream,
     right: DataStream,
@@ -690,7 +681,7 @@ def joined_regularly(
                 ports += (draft.watermark(times[0].together(times[1]), kept, kept.table or ""),)
         joined = RegularlyJoined(key, sides[0], sides[1], fields, cast(RegularHow, how), expiry)
         bolt = RegularJoin(taken, joined)
-        node = draft.add(RegularJoinNode(taken, ports, 1, bolt, (), {taken: kept}))
+        node = draft.add(BoltNode(taken, ports, 1, bolt, (), {taken: kept}))
         return replace(
             left,
             name=taken,
