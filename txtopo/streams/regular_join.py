@@ -6,7 +6,8 @@ Rules
    stream without a ``retracted`` column, the rows of a table for the stream of its changes. The
    rows that the join has emitted and not taken back are, after each txid, exactly the join of the
    two sides as of that txid, as a multiset: rows that are m times on the left and n times on the
-   right are m * n times in the result.
+   right are m * n times in the result. An inner join of two streams whose rows stay takes nothing
+   back. So its rows have no column ``retracted``, unless they expire.
 2. A left and a right row match if their keys are equal. With ``how="left"`` or ``"full"`` a left
    row without a match is in the result with NULLs, with ``"right"`` or ``"full"`` a right row. It
    is taken back when its first match comes, and comes again when its last match goes. A NULL or
@@ -163,8 +164,8 @@ class RegularlyJoined:
         key: The columns of the key, by their names on the left.
         left: The left side.
         right: The right side.
-        fields: What is emitted: the left columns in their order, those of the right side, and the
-            column that marks rows as taken back.
+        fields: What is emitted: the left columns in their order, those of the right side, and, if
+            rows are taken back, the column that marks them.
         how: Which rows without a match are emitted.
         expiry: When rows expire; None for never.
     """
@@ -175,6 +176,12 @@ class RegularlyJoined:
     fields: Fields
     how: RegularHow
     expiry: RowsExpire | None
+
+    @property
+    def takes_back(self) -> bool:
+        """Whether rows that were emitted are taken back."""
+        stay = self.left.retracted is None and self.right.retracted is None
+        return self.how != "inner" or not stay or self.expiry is not None
 
     def keeps(self, at: int) -> bool:
         """Return whether rows of the left (0) or right (1) side without a match are emitted."""
@@ -214,7 +221,7 @@ class RegularJoin(ArrowBolt, Committer):
             rows=Meaning(
                 f"{rows}, left {joined.left}, right {joined.right}{joined.expiry or ''}", fixed
             ),
-            retractions=DEFAULT_STREAM,
+            retractions=DEFAULT_STREAM if joined.takes_back else None,
             needs_planned_time=self.needs_planned_time,
         )
 
@@ -450,7 +457,8 @@ class RegularJoin(ArrowBolt, Committer):
             rows: The key, and the other columns of one side or of both.
             delta: How often each is added; negative if it is taken back.
         """
-        rows = rows.append_column(RETRACTED.name, pa.array(delta < 0))
+        if self._joined.takes_back:
+            rows = rows.append_column(RETRACTED.name, pa.array(delta < 0))
         schema = self._joined.fields.arrow_schema()
         columns = [
             rows.column(each.name)
@@ -650,7 +658,6 @@ def joined_regularly(
         for fields, names in zip(plain, (key.names, right_key), strict=True)
     )
     fields = check_new_columns("join", plain[0], rights)
-    fields = check_new_columns("join", fields, [RETRACTED])
     sides = [
         JoinSide(
             tuple(port.output for port in each.ports),
@@ -680,15 +687,17 @@ def joined_regularly(
             if expiry.by_event_time:
                 ports += (draft.watermark(times[0].together(times[1]), kept, kept.table or ""),)
         joined = RegularlyJoined(key, sides[0], sides[1], fields, cast(RegularHow, how), expiry)
+        if joined.takes_back:
+            joined = replace(joined, fields=check_new_columns("join", fields, [RETRACTED]))
         bolt = RegularJoin(taken, joined)
         node = draft.add(BoltNode(taken, ports, 1, bolt, (), {taken: kept}))
         return replace(
             left,
             name=taken,
             ports=(Port(node),),
-            fields=fields,
+            fields=joined.fields,
             time=None,
-            retracted=RETRACTED.name,
+            retracted=RETRACTED.name if joined.takes_back else None,
             changes_of=None,
         )
 

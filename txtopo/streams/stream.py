@@ -603,7 +603,8 @@ class DataStream:
         column ``retracted``, as ``changes(retracted=True)`` does. So after each txid the rows
         emitted and not taken back are the join of all rows of both sides. It has the columns of the
         left row, those of the right row without its key, and ``retracted``, and no event time. A
-        side may be a stream of rows that stay, a stream of changes, or a table. See
+        side may be a stream of rows that stay, a stream of changes, or a table. An inner join of
+        two streams of rows that stay takes nothing back, and so has no column ``retracted``. See
         :mod:`txtopo.streams.regular_join`.
 
         *With a lookup*, rows match if their keys are equal. All rows of a txid see the same version

@@ -58,10 +58,16 @@ def join_topology(seed: int, rows: Sequence[Sequence[Any]]) -> Topology:
     other = right.make(source, "ra", "rb", memory_state("right"))
     both = one.join(other, on="shop", how=how, state=memory_state("joined"))  # type: ignore[arg-type]
     texts = both.map(
-        lambda row: [repr(tuple(row[name] for name in COLUMNS)), 1, row["retracted"]],
+        lambda row: [
+            repr(tuple(row[name] for name in COLUMNS)),
+            1,
+            both.retracted is not None and row["retracted"],
+        ],
         "row string, one long, retracted boolean",
     )
-    texts.group_by("row").persistent_aggregate(memory_state("counted"), n=Count())
+    texts.group_by("row").persistent_aggregate(
+        memory_state("counted"), retracted="retracted", n=Count()
+    )
     if left.distinct and right.distinct:
         texts.as_table(memory_state("table"), key="row")
     return builder.build_topology()

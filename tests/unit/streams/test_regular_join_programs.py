@@ -12,7 +12,7 @@ from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.test_mistakes import builder_and_sales, state
 from tests.unit.streams.times import at, events
 from tests.unit.streams.worlds import run
-from txtopo import Count, Fields, FieldsError, StreamBuilder, Sum, TopologyError, open_state
+from txtopo import Count, Fields, FieldsError, Max, StreamBuilder, Sum, TopologyError, open_state
 from txtopo.errors import SchemaDrift, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream, Table
@@ -189,6 +189,17 @@ def test_a_mistake_is_told_where_it_stands(name: str) -> None:
         )
 
 
+def test_an_inner_join_of_rows_that_stay_takes_nothing_back(url: str) -> None:
+    """So any aggregate may be below it."""
+
+    def program(builder: Any, orders: Any, customers: Any, state: Any) -> None:
+        both = orders.join(customers, on="customer", state=state("joined"))
+        assert both.retracted is None
+        both.group_by("name").persistent_aggregate(state("most"), most=Max("total"))
+
+    assert held(program, url, "most") == [{"ann": 7, "Ann": 7, "bob": 7, "cyd": 6}]
+
+
 def test_columns_that_would_stand_twice_are_refused() -> None:
     _, sales = builder_and_sales()
     marked = sales.select("shop", retracted="amount")
@@ -197,7 +208,7 @@ def test_columns_that_would_stand_twice_are_refused() -> None:
     with pytest.raises(FieldsError, match="join would make column 'amount' twice"):
         sales.join(sales.select("shop", "amount"), on="shop", state=state())
     with pytest.raises(FieldsError, match="join would make column 'retracted' twice"):
-        sales.join(marked, on="shop", state=state())
+        sales.join(marked, on="shop", how="full", state=state())
     with pytest.raises(FieldsError, match="the state of join would make column 'side' twice"):
         sided.join(sided.select("side"), on="side", state=state())
 
@@ -237,7 +248,8 @@ def test_joins_that_keep_right_rows_are_without_within_and_lookup(how: Any) -> N
 
 def test_an_operator_that_gives_other_values_is_refused_below_a_join() -> None:
     _, sales = builder_and_sales()
-    both = sales.join(sales.select("shop", m="amount"), on="shop", state=state("joined"))
+    other = sales.select("shop", m="amount")
+    both = sales.join(other, on="shop", how="left", state=state("joined"))
 
     assert both.retracted == "retracted"
     assert both.time is None
