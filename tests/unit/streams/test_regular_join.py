@@ -16,7 +16,6 @@ from txtopo.errors import EmitError
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.regular_join import digest_of
 
-RULES = "txtopo.streams.regular_join", "Rules"
 HOWS = ["inner", "left", "right", "full"]
 each_how = pytest.mark.parametrize("how", HOWS)
 ANN, BOB = ("a", "ann"), ("b", "bob")
@@ -24,7 +23,7 @@ ANN, BOB = ("a", "ann"), ("b", "bob")
 
 @each_how
 @pytest.mark.parametrize("seed", range(6))
-@pytest.mark.rule(*RULES, 1, 2, 3)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 1, 2, 3)
 def test_what_was_emitted_and_not_taken_back_is_the_join(seed: int, how: str) -> None:
     """Of few keys and values, so that rows are equal, come again, and lose their last match."""
     chance, join = Random(f"{seed}/{how}"), Regular(how, right="key string, r double, s string")
@@ -53,7 +52,7 @@ def changes_of(chance: Random, at: int, live: list[Any]) -> list[Change]:
     return found
 
 
-@pytest.mark.rule(*RULES, 2)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 2)
 def test_a_row_without_a_match_goes_with_its_first_and_comes_with_its_last() -> None:
     join = Regular("left")
 
@@ -67,7 +66,7 @@ def test_a_row_without_a_match_goes_with_its_first_and_comes_with_its_last() -> 
 
 
 @each_how
-@pytest.mark.rule(*RULES, 2)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 2)
 def test_null_and_nan_equal_nothing_and_need_no_state(how: str) -> None:
     join = Regular(how, "key double, l string", "key double, r string")
     left, right = [(None, "l"), (math.nan, "l")], [(None, "r"), (math.nan, "r")]
@@ -82,7 +81,7 @@ def test_null_and_nan_equal_nothing_and_need_no_state(how: str) -> None:
     assert join.held() == {}
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 3)
 def test_what_is_put_and_taken_back_in_a_txid_does_not_count_in_whatever_order() -> None:
     join = Regular("full")
     join.run(put(ANN))
@@ -97,7 +96,7 @@ def test_what_is_put_and_taken_back_in_a_txid_does_not_count_in_whatever_order()
     ("left", "right", "side"),
     [([BOB], [], "left"), ([("a", "eve")], [], "left"), ([], [("a", "x"), ("a", "x")], "right")],
 )
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 3)
 def test_a_row_that_is_taken_back_must_be_there(left: Any, right: Any, side: str, how: str) -> None:
     join = Regular(how)
     join.run(put(ANN), put(("a", "x")))
@@ -107,7 +106,7 @@ def test_a_row_that_is_taken_back_must_be_there(left: Any, right: Any, side: str
         join.run(taken_back(*left), taken_back(*right))
 
 
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 4)
 def test_the_state_has_each_distinct_row_once() -> None:
     join = Regular("inner")
     join.run(put(ANN, ANN, BOB), put(("a", "x")))
@@ -116,7 +115,7 @@ def test_the_state_has_each_distinct_row_once() -> None:
     assert join.held() == {("a", "left", '["ann"]'): 3, ("b", "left", '["bob"]'): 1}
 
 
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 4)
 def test_both_zeros_are_one_value() -> None:
     join = Regular("inner", "key double, l double", "key double, r double")
     join.run(put((-0.0, -0.0)), put((0.0, 0.0)))
@@ -131,7 +130,7 @@ def test_digests_do_not_change() -> None:
 
 
 @pytest.mark.parametrize(("how", "lines"), [("inner", 1), ("left", 1), ("right", 2), ("full", 2)])
-@pytest.mark.rule(*RULES, 5)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 5)
 def test_a_new_order_reads_its_customer_and_no_other_order(
     how: str, lines: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -158,7 +157,7 @@ def counting(method: Any, read: Counter[str]) -> Any:
     return counted
 
 
-@pytest.mark.rule(*RULES, 5)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 5)
 def test_only_changed_rows_are_written() -> None:
     join = Regular("full")
     join.run(put(*(("a", f"order {number}") for number in range(5))), put(("a", "x")))
@@ -181,7 +180,7 @@ def versions(join: Regular) -> dict[Any, Any]:
 
 
 @each_how
-@pytest.mark.rule(*RULES, 6)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 6)
 def test_the_order_of_what_is_emitted_depends_on_the_rows_alone(how: str) -> None:
     chance, found = Random(3), []
     left = [(key, name) for key in ("b", "a", None) for name in ("x", "y", "z")]
@@ -251,7 +250,7 @@ def at(minute: float) -> Any:
     return second(60 * minute)
 
 
-@pytest.mark.rule(*RULES, 7)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 7)
 def test_a_row_expires_when_it_was_not_changed_for_so_long_by_planned_time() -> None:
     join = Regular("left", expire_after="10 minutes")
     join.run(put(ANN, BOB), put(("a", "x")), at(0))
@@ -267,7 +266,7 @@ def test_a_row_expires_when_it_was_not_changed_for_so_long_by_planned_time() -> 
     assert not +join.live
 
 
-@pytest.mark.rule(*RULES, 7)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 7)
 def test_a_row_that_is_taken_back_after_it_expired_changes_nothing() -> None:
     join = Regular("full", expire_after="10 minutes")
     join.run(put(ANN), put(("a", "x")), at(0))
@@ -277,7 +276,7 @@ def test_a_row_that_is_taken_back_after_it_expired_changes_nothing() -> None:
     assert join.run(put(ANN), (), at(22)) == (taken_back(("a", None, "y")) + put(("a", "ann", "y")))
 
 
-@pytest.mark.rule(*RULES, 7)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 7)
 def test_with_event_time_a_row_expires_by_the_watermark() -> None:
     fields = "key string, l string, ts timestamp", "key string, r string, at timestamp"
     join = Regular("inner", *fields, expire_after="10 minutes")
@@ -292,7 +291,7 @@ def test_with_event_time_a_row_expires_by_the_watermark() -> None:
 
 @each_how
 @pytest.mark.parametrize("seed", range(2))
-@pytest.mark.rule(*RULES, 7)
+@pytest.mark.rule("txtopo.streams.regular_join", "Rules", 7)
 def test_after_rows_expired_the_result_is_the_join_of_those_that_are_left(
     seed: int, how: str
 ) -> None:

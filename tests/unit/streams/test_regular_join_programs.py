@@ -19,7 +19,7 @@ from txtopo.streams import DataStream, Table
 
 ORDER = Fields("order string, customer string, total long")
 CUSTOMER = Fields("customer string, name string")
-ORDERS = [
+ORDERS: Any = [
     [["o1", "c1", 5], ["o2", "c2", 7], ["o3", None, 1]],
     [["o4", "c1", 3]],
     [["o1", "c3", 6]],

@@ -113,7 +113,7 @@ def ktable(how: str, test: str) -> RegularCase:
 
     steps: list[Step] = []
     sides: tuple[dict[int, str], dict[int, str]] = {}, {}
-    for at, new in [
+    changes: list[tuple[int, dict[int, str | None]]] = [
         (0, {0: "X0", 1: "X1"}),
         (1, {0: "Y0", 1: "Y1"}),
         (0, {key: f"XX{key}" for key in range(4)}),
@@ -122,7 +122,8 @@ def ktable(how: str, test: str) -> RegularCase:
         (1, {0: None, 1: None}),
         (0, {key: f"XXXX{key}" for key in range(4)}),
         (0, dict.fromkeys(range(4))),
-    ]:
+    ]
+    for at, new in changes:
         old = [(key, sides[at][key]) for key in new if key in sides[at]]
         put = [(key, value) for key, value in new.items() if value is not None]
         for key, value in new.items():
@@ -130,7 +131,7 @@ def ktable(how: str, test: str) -> RegularCase:
             if value is not None:
                 sides[at][key] = value
         changed = {"left": put, "left_back": old} if at == 0 else {"right": put, "right_back": old}
-        steps.append(Step(**changed, result=of(*sides)))  # type: ignore[arg-type]
+        steps.append(Step(**changed, result=of(*sides)))
     return RegularCase(f"Kafka Streams, {KEYED}{test}, join", how, steps)
 
 
