@@ -131,7 +131,7 @@ def ktable(how: str, test: str) -> RegularCase:
             if value is not None:
                 sides[at][key] = value
         changed = {"left": put, "left_back": old} if at == 0 else {"right": put, "right_back": old}
-        steps.append(Step(**changed, result=of(*sides)))
+        steps.append(Step(**changed, result=of(*sides)))  # type: ignore[arg-type]
     return RegularCase(f"Kafka Streams, {KEYED}{test}, join", how, steps)
 
 
