@@ -1447,6 +1447,37 @@ class Table:
             return replace(made, retracted=RETRACTED.name)
         return replace(made, changes_of=self.name)
 
+    def join(
+        self,
+        other: DataStream | Table,
+        on: Names | Mapping[str, str],
+        *,
+        how: RegularHow = "inner",
+        state: State,
+        expire_after: Duration | None = None,
+        id: str | None = None,
+    ) -> DataStream:
+        """Join the rows that this table has with those of another table, or with a stream.
+
+        It is ``changes(retracted=True).join(…)``, see :meth:`DataStream.join`.
+
+        Args:
+            other: The right table or stream.
+            on: As in :meth:`DataStream.join`.
+            how: Which rows without a match the result has: ``"inner"``, ``"left"``, ``"right"`` or
+                ``"full"``.
+            state: The state, opaque, that keeps both sides; this operator sets its columns.
+            expire_after: A row that was not put or taken back for this long, by planned time,
+                counts as taken back. By default rows are kept forever.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: The types of the keys differ, a column would occur twice, or an argument
+                is wrong.
+        """
+        changes = self.changes(retracted=True)
+        return changes.join(other, on, how=how, state=state, expire_after=expire_after, id=id)
+
     def final(self) -> DataStream:
         """Return each window once: in the txid in which the watermark closes it, or it is full.
 
@@ -1478,37 +1509,6 @@ class Table:
             # A session that ends at W(T - 1) closes in T, so its row is a microsecond behind it.
             time = time.later(MICROSECOND)
         return DataStream(self.draft, port.name, (port,), fields, time)
-
-    def join(
-        self,
-        other: DataStream | Table,
-        on: Names | Mapping[str, str],
-        *,
-        how: RegularHow = "inner",
-        state: State,
-        expire_after: Duration | None = None,
-        id: str | None = None,
-    ) -> DataStream:
-        """Join the rows that this table has with those of another table, or with a stream.
-
-        It is ``changes(retracted=True).join(…)``, see :meth:`DataStream.join`.
-
-        Args:
-            other: The right table or stream.
-            on: As in :meth:`DataStream.join`.
-            how: Which rows without a match the result has: ``"inner"``, ``"left"``, ``"right"`` or
-                ``"full"``.
-            state: The state, opaque, that keeps both sides; this operator sets its columns.
-            expire_after: A row that was not put or taken back for this long, by planned time,
-                counts as taken back. By default rows are kept forever.
-            id: Id of the committer; by default the name of the table.
-
-        Raises:
-            TopologyError: The types of the keys differ, a column would occur twice, or an argument
-                is wrong.
-        """
-        changes = self.changes(retracted=True)
-        return changes.join(other, on, how=how, state=state, expire_after=expire_after, id=id)
 
     def __repr__(self) -> str:
         return f"Table({self.name!r}, {self.node.state.key!r}, {self.node.columns!r})"
