@@ -6,8 +6,7 @@ results of ``q7`` are in the table ``q7``; other tables of a query begin with th
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from datetime import timedelta
 from decimal import Decimal
 from functools import cached_property
@@ -30,7 +29,6 @@ from txtopo import (
     Sum,
     TopN,
     Topology,
-    Tuple,
     open_state,
 )
 from txtopo.plugins.spouts import PartitionedTransactionalSpout, TransactionalSpout
@@ -131,37 +129,16 @@ def in_first_category(auctions: pa.RecordBatch) -> pa.BooleanArray:
 def q3(house: Auctions) -> None:
     """Local item suggestion: who sells in three states and one category, and what.
 
-    A join without any bound in time. A person comes before or after their auctions, so the state
-    keeps, for each seller, the person, and the auctions that wait for one.
+    A join without any bound in time: a person comes before or after their auctions.
     """
-    sides = Fields("person long, name string, city string, state string, auction long")
     states = pa.array(["OR", "ID", "CA"])
-    persons = house.persons.filter_batches(lambda rows: pc.is_in(rows.column("state"), states)).map(
-        lambda row: [row["id"], row["name"], row["city"], row["state"], None], sides
+    near = house.persons.filter_batches(lambda rows: pc.is_in(rows.column("state"), states))
+    persons = near.select("name", "city", "state", person="id")
+    auctions = house.auctions.filter_batches(in_first_category).select(
+        auction="id", seller="seller"
     )
-    auctions = house.auctions.filter_batches(in_first_category).map(
-        lambda row: [row["seller"], None, None, None, row["id"]], sides
-    )
-
-    def meet(known: Any, row: Tuple) -> tuple[Any, Sequence[Any] | None]:
-        seller, waiting = (known["seller"], known["waiting"]) if known else (None, [])
-        if row["auction"] is None:
-            seller = [row["name"], row["city"], row["state"]]
-        else:
-            waiting = [*waiting, row["auction"]]
-        if seller is None or not waiting:
-            return (seller, waiting), None
-        return (seller, []), [json.dumps([[auction, *seller] for auction in sorted(waiting)])]
-
-    kept = house.state("q3_sellers", value=Fields("seller json, waiting json"))
-    met = house.builder.merge(persons, auctions).group_by("person")
-    found = met.update(meet, "met string", state=kept)
-    (
-        found.flat_map(
-            lambda row: json.loads(row["met"]),
-            "auction long, name string, city string, state string",
-        ).store(house.state("q3"), key="auction")
-    )
+    found = auctions.join(persons, on={"seller": "person"}, state=house.state("q3_sellers"))
+    found.select("auction", "name", "city", "state").store(house.state("q3"), key="auction")
 
 
 def q5(house: Auctions) -> None:

@@ -102,20 +102,6 @@ def q3(events: Events) -> Table:
     return keyed(found[["id_x", "name", "city", "state"]], ["id_x"])
 
 
-def q3_sellers(events: Events) -> Table:
-    """Return known sellers of three states, and auctions that wait for theirs."""
-    known = events.persons[events.persons["state"].isin(["OR", "ID", "CA"])]
-    sellers = {row.id: [row.name, row.city, row.state] for row in known.itertuples(index=False)}
-    auctions = events.auctions[events.auctions["category"] == 10]
-    waiting: dict[Any, list[Any]] = {}
-    for seller, id in zip(auctions["seller"], auctions["id"], strict=True):
-        waiting.setdefault(seller, []).append(id)
-    return {
-        id: (sellers.get(id), [] if id in sellers else sorted(waiting[id]))
-        for id in {*sellers, *waiting}
-    }
-
-
 def q5_counts(events: Events) -> pd.DataFrame:
     """Return how many bids each auction had in each window of ten seconds."""
     shifted = [
@@ -390,7 +376,6 @@ EXPECTED: Mapping[str, Callable[[Events], Table]] = {
 
 TABLES: Mapping[str, Callable[[Events], Table]] = {
     **EXPECTED,
-    "q3_sellers": q3_sellers,
     "q5_counts": q5_counted,
     "q5_most": q5_most,
     "q5_counts_late": nothing,
@@ -414,7 +399,6 @@ TABLES: Mapping[str, Callable[[Events], Table]] = {
 """All tables of the queries as they are stored, but for those in which a join keeps rows."""
 
 UNSETTLED = {
-    "q3_sellers": "auctions wait in the order in which they came from the tasks",
     "q5_counts": "closed windows are forgotten, and nobody knows at which txid",
     "q8_both": "closed windows are forgotten, and nobody knows at which txid",
 }

@@ -584,6 +584,21 @@ def joined_fields(
     Raises:
         FieldsError: There is no such column, types differ, or a column would occur twice.
     """
+    key, others = compared_columns(left, right, on)
+    names = key.names
+    check_new_columns("the state of join", key, [*SIDE_AND_TIME, *BUFFERED])
+    lefts = Fields.of([each for each in left if each.name not in names])
+    rights = Fields.of([each for each in right if each.name not in others])
+    fields = check_new_columns("join", left, rights)
+    return Joined(key, lefts, rights, others, fields, lower, upper, how)
+
+
+def compared_columns(left: Fields, right: Fields, on: object) -> tuple[Fields, tuple[str, ...]]:
+    """Return the columns of the left rows that are compared, and their names on the right.
+
+    Raises:
+        FieldsError: There is no such column, or types differ.
+    """
     pairs = on if isinstance(on, Mapping) else None
     names = column_names("join", on if pairs is None else list(pairs), left)
     others = column_names(
@@ -593,11 +608,7 @@ def joined_fields(
         raise FieldsError("join compares no column; got an empty on; expected at least one name")
     key = left.select(names)
     check_same_types("join, on its right side,", right.select(others), key)
-    check_new_columns("the state of join", key, [*SIDE_AND_TIME, *BUFFERED])
-    lefts = Fields.of([each for each in left if each.name not in names])
-    rights = Fields.of([each for each in right if each.name not in others])
-    fields = check_new_columns("join", left, rights)
-    return Joined(key, lefts, rights, others, fields, lower, upper, how)
+    return key, others
 
 
 def _declared(fields: Fields) -> str:
@@ -632,17 +643,48 @@ def signed(length: datetime.timedelta) -> str:
     return f"-{shown(-length)}" if length < datetime.timedelta(0) else shown(length)
 
 
-def checked_how(how: object) -> None:
-    """Check which rows a join returns.
+def checked_how(how: object) -> How:
+    """Return which rows a join returns.
 
     Raises:
         TopologyError: There is no such join.
     """
-    if how not in ("inner", "left"):
+    if how != "inner" and how != "left":
         raise TopologyError(
-            f"join has no how={how!r}; expected 'inner' or 'left'; to keep right rows without a "
-            "match, swap the two streams",
+            f"join has no how={how!r} here; expected 'inner' or 'left'; to keep right rows without "
+            "a match, swap the two streams, or join them without within, which has 'right' and "
+            "'full' too",
             setting="how",
+        )
+    return how
+
+
+def check_one_task(parallelism: object) -> None:
+    """Check that a join of streams has no parallelism.
+
+    Raises:
+        TopologyError: It has one.
+    """
+    if parallelism is not None:
+        raise TopologyError(
+            f"join with a stream takes no parallelism; got {parallelism!r:.100}; expected "
+            "none, since it runs in the commit phase, in one task; set the parallelism of the "
+            "operators above it",
+            setting="parallelism",
+        )
+
+
+def check_kept_by_time(expire_after: object) -> None:
+    """Check that a join with ``within`` has no ``expire_after``.
+
+    Raises:
+        TopologyError: It has one.
+    """
+    if expire_after is not None:
+        raise TopologyError(
+            f"join with within takes no expire_after; got {expire_after!r:.100}; expected none, "
+            "since a row is kept as long as it may match; remove one of the two",
+            setting="expire_after",
         )
 
 

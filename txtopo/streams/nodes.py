@@ -95,11 +95,7 @@ class ProgramNode(ABC):
 
     def __post_init__(self) -> None:
         self.committing = self.commits or any(port.node.committing for port in self.inputs)
-        above = (port.node.taken_back_in(port.stream) for port in self.inputs)
-        told = " and ".join(sorted(filter(None, above)))
-        # A fingerprint only has to be compared, so a digest does instead of a long text.
-        digest = hashlib.sha256(told.encode()).hexdigest()[:16]
-        self.taken_back = told if len(told) <= TOLD_CHARACTERS_MAX else digest
+        self.taken_back = taken_back_above(self.inputs)
 
     def taken_back_in(self, stream: str) -> str:
         """Return the tables whose rows a stream of the node takes back; see ``taken_back``."""
@@ -495,6 +491,15 @@ class AskedQuery:
     ports: tuple[Port, ...]
     fields: Fields
     on: tuple[str, ...]
+
+
+def taken_back_above(ports: tuple[Port, ...]) -> str:
+    """Return the tables whose rows some streams take back; see ``ProgramNode.taken_back``."""
+    above = (port.node.taken_back_in(port.stream) for port in ports)
+    told = " and ".join(sorted(filter(None, above)))
+    # A fingerprint only has to be compared, so a digest does instead of a long text.
+    digest = hashlib.sha256(told.encode()).hexdigest()[:16]
+    return told if len(told) <= TOLD_CHARACTERS_MAX else digest
 
 
 def parallelism_below(ports: tuple[Port, ...]) -> int:

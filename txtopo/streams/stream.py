@@ -46,7 +46,9 @@ from txtopo.streams.interval_join import (
     How,
     IntervalJoin,
     JoinedStream,
+    check_kept_by_time,
     check_of_streams,
+    check_one_task,
     checked_how,
     interval,
     joined_fields,
@@ -80,6 +82,7 @@ from txtopo.streams.operators import (
     Operator,
     SelectColumns,
 )
+from txtopo.streams.regular_join import RegularHow, joined_regularly
 from txtopo.streams.row_window_tables import (
     RowWindowsNode,
     check_row_windows,
@@ -582,40 +585,55 @@ class DataStream:
 
     def join(
         self,
-        other: DataStream | Lookup,
+        other: DataStream | Table | Lookup,
         on: Names | Mapping[str, str],
         *,
-        how: How = "inner",
+        how: RegularHow = "inner",
         within: tuple[Duration, Duration] | None = None,
         state: State | None = None,
         late: State | Literal[False] | None = None,
+        expire_after: Duration | None = None,
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Join this stream with another stream, or with a lookup: a table from outside.
+        """Join this stream with another stream, a table, or a lookup: a table from outside.
+
+        *Without* ``within``, rows match if their keys are equal, whenever they come. The result is
+        a stream of changes: a row that is no longer in the join is emitted again with true in the
+        column ``retracted``, as ``changes(retracted=True)`` does. So after each txid the rows
+        emitted and not taken back are the join of all rows of both sides. It has the columns of the
+        left row, those of the right row without its key, and ``retracted``, and no event time. A
+        side may be a stream of rows that stay, a stream of changes, or a table. An inner join of
+        two streams of rows that stay takes nothing back, and so has no column ``retracted``. See
+        :mod:`txtopo.streams.regular_join`.
 
         *With a lookup*, rows match if their keys are equal. All rows of a txid see the same version
         of the lookup, in every attempt. The join runs where the stream runs: in tasks, or in the
         commit phase below a committer. It takes only *on*, *how*, *id* and *parallelism*.
 
-        *With a stream*, a left and a right row match if their keys are equal and their event times
-        are close: ``left + lower <= right <= left + upper`` with ``within=(lower, upper)``. The
-        result has the columns of the left row, then the columns of the right row without its key.
-        Its event time is the event time of the left row. See :mod:`txtopo.streams.interval_join`.
+        *With* ``within=(lower, upper)``, a left and a right row match if their keys are equal and
+        their event times are close: ``left + lower <= right <= left + upper``. The result has the
+        columns of the left row, then the columns of the right row without its key. Its event time
+        is the event time of the left row. See :mod:`txtopo.streams.interval_join`.
 
         Args:
-            other: The right stream, or what ``builder.lookup`` returned.
+            other: The right stream or table, or what ``builder.lookup`` returned.
             on: The columns that are compared: names, or a mapping from left to right names if they
                 differ; for a lookup, in the order of its key. A NULL in one matches nothing.
             how: ``"inner"`` drops a left row without a match. ``"left"`` returns it with NULLs; a
-                join of streams does so once no match can arrive any more.
+                join with *within* does so once no match can arrive any more, and one without takes
+                it back when a match arrives. Only without *within*, and not for a lookup,
+                ``"right"`` does so for right rows, and ``"full"`` for both.
             within: The minimum and the maximum by which the right row is later. A text may begin
                 with a minus: ``("-5 minutes", "1 hour")``.
-            state: The state, opaque, that buffers rows as long as they may find a match; this
-                operator sets its columns.
-            late: The state for rows that arrive after the watermark. By default it is the table
-                ``<table>_late`` in the same store; with False late rows are dropped. Its key is the
-                txid and a number, its value the side and the columns.
+            state: The state, opaque, that buffers rows as long as they may find a match, without
+                *within* for ever; this operator sets its columns.
+            late: Only with *within*: the state for rows that arrive after the watermark. By default
+                it is the table ``<table>_late`` in the same store; with False late rows are
+                dropped. Its key is the txid and a number, its value the side and the columns.
+            expire_after: Only without *within*: a row that was not put or taken back for this long
+                counts as taken back. The time is event time if both sides have it, else planned
+                time. By default rows are kept forever.
             id: Id of the committer; by default the name of the table. With a lookup, see the class.
             parallelism: Only with a lookup: see the class.
 
@@ -623,12 +641,19 @@ class DataStream:
             TopologyError: A stream has no event time, the types of the keys differ, a column would
                 occur twice, or an argument is wrong.
         """
-        checked_how(how)
         if isinstance(other, Lookup):
-            check_of_streams(within=within, state=state, late=late)
-            return self._join_lookup(other, on, how, id, parallelism)
+            checked = checked_how(how)
+            check_of_streams(within=within, state=state, late=late, expire_after=expire_after)
+            return self._join_lookup(other, on, checked, id, parallelism)
+        if isinstance(other, Table):
+            self.draft.check_own("join", other, Table)
+            other = other.changes(retracted=True)
         self.draft.check_own("join", other, DataStream)
-        return self._join_stream(other, on, how, within, state, late, id, parallelism)
+        check_one_task(parallelism)
+        if within is None:
+            return joined_regularly(self, other, on, how, state, late, expire_after, id)
+        check_kept_by_time(expire_after)
+        return self._join_stream(other, on, checked_how(how), within, state, late, id)
 
     def _join_lookup(
         self, lookup: Lookup, on: object, how: How, id: str | None, parallelism: int | None
@@ -645,19 +670,11 @@ class DataStream:
         other: DataStream,
         on: Names | Mapping[str, str],
         how: How,
-        within: tuple[Duration, Duration] | None,
+        within: tuple[Duration, Duration],
         state: State | None,
         late: State | Literal[False] | None,
         id: str | None,
-        parallelism: int | None,
     ) -> DataStream:
-        if parallelism is not None:
-            raise TopologyError(
-                f"join with a stream takes no parallelism; got {parallelism!r:.100}; expected "
-                "none, since it runs in the commit phase, in one task; set the parallelism of the "
-                "operators above it",
-                setting="parallelism",
-            )
         times = checked_time("join", self), checked_time("join", other)
         for each in (self, other):
             each._check_not_retracted("join")
@@ -1429,6 +1446,37 @@ class Table:
         if retracted:
             return replace(made, retracted=RETRACTED.name)
         return replace(made, changes_of=self.name)
+
+    def join(
+        self,
+        other: DataStream | Table,
+        on: Names | Mapping[str, str],
+        *,
+        how: RegularHow = "inner",
+        state: State,
+        expire_after: Duration | None = None,
+        id: str | None = None,
+    ) -> DataStream:
+        """Join the rows that this table has with those of another table, or with a stream.
+
+        It is ``changes(retracted=True).join(…)``, see :meth:`DataStream.join`.
+
+        Args:
+            other: The right table or stream.
+            on: As in :meth:`DataStream.join`.
+            how: Which rows without a match the result has: ``"inner"``, ``"left"``, ``"right"`` or
+                ``"full"``.
+            state: The state, opaque, that keeps both sides; this operator sets its columns.
+            expire_after: A row that was not put or taken back for this long, by planned time,
+                counts as taken back. By default rows are kept forever.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: The types of the keys differ, a column would occur twice, or an argument
+                is wrong.
+        """
+        changes = self.changes(retracted=True)
+        return changes.join(other, on, how=how, state=state, expire_after=expire_after, id=id)
 
     def final(self) -> DataStream:
         """Return each window once: in the txid in which the watermark closes it, or it is full.

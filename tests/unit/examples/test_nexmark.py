@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from examples.nexmark.generator import FIELDS, TOTAL, Generator
-from examples.nexmark.queries import QUERIES, topology
+from examples.nexmark.queries import QUERIES, Auctions, topology
 from examples.nexmark.spout import EventSpout
 from tests.harness.nexmark import (
     EXPECTED,
@@ -24,7 +24,7 @@ from tests.harness.nexmark import (
     tables_of,
 )
 from tests.unit.streams.worlds import judged, planned_time
-from txtopo import Config, open_state
+from txtopo import Config, Max, Mean, open_state
 from txtopo.context import EPOCH
 from txtopo.testing.own_topology import _run  # simulate, but not of all tables
 from txtopo.testing.simulation.clock import ThreadHandoff
@@ -154,6 +154,28 @@ def test_a_query_is_right_whatever_crashes(query: str) -> None:
 
         assert not judged.violations, f"seed {seed}: {judged.violations[:3]}"
     handoff.close()
+
+
+@pytest.mark.integration
+def test_the_mean_of_the_winning_bids_by_a_join_without_a_bound_in_time(tmp_path: Path) -> None:
+    """q4 as the original has it: the time that an auction is open is a condition of the join."""
+    url = f"sqlite:///{tmp_path / 'nexmark.db'}"
+    house = Auctions("q4", SMALL, url, lambda kind: EventSpout(kind, SMALL, 100))
+    bids = house.bids.select("auction", "price", bid_time="date_time")
+    auctions = house.auctions.select("id", "category", "date_time", "expires")
+    final = (
+        auctions.join(bids, on={"id": "auction"}, state=house.state("q4_open"))
+        .filter(lambda row: row["date_time"] <= row["bid_time"] <= row["expires"])
+        .group_by("id", "category")
+        .persistent_aggregate(house.state("q4_final"), price=Max("price"))
+    )
+    prices = final.changes(retracted=True).group_by("category")
+    prices.persistent_aggregate(house.state("q4"), price=Mean("price"))
+    with house.builder.build_topology().start(config=LOCAL) as handle:
+        handle.process_all_available()
+
+    with open_state(url, table="q4").reader() as reader:
+        assert held(reader) == EXPECTED["q4"](Events.made_by(SMALL))
 
 
 @pytest.mark.integration

@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.harness.report_page import write_section
 from tests.unit.streams.captured_programs import judged_log
+from tests.unit.streams.join_programs import judged_join
 from tests.unit.streams.row_window_programs import judged_row_windows
 from tests.unit.streams.seeds import judged_program, judged_timed_program
 from tests.unit.streams.timed_programs import random_timed_program, sources_of
@@ -28,6 +29,7 @@ JUDGES = (
     judged_program,
     judged_timed_program,
     judged_log,
+    judged_join,
     judged_row_windows,
     judged_timer_program,
 )
