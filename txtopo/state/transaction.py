@@ -180,7 +180,7 @@ class StateTransaction:
         return self._values.named_all(found)
 
     def put(self, key: Any, value: Any) -> None:
-        """Set the value of *key*."""
+        """Set the value of *key*: True in a state that keeps keys alone."""
         self._opened()
         self._write(self._keys.pack(key), self._values.pack(value))
 
