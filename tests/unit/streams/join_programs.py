@@ -66,9 +66,8 @@ def join_topology(seed: int, rows: Sequence[Sequence[Any]]) -> Topology:
     source = builder.source("sales", RecuttingSpout(rows, 1 + seed % 4), 1 + seed % 2)
     one = left.make(source, "la", "lb", memory_state("left"))
     other = right.make(source, "ra", "rb", memory_state("right"))
-    both = one.join(
-        other, on="shop", how=how, state=memory_state("joined"), expire_after=life_of(seed)
-    )  # type: ignore[arg-type]
+    more: Any = {"how": how, "expire_after": life_of(seed)}
+    both = one.join(other, on="shop", state=memory_state("joined"), **more)
     texts = both.map(
         lambda row: [
             repr(tuple(row[name] for name in COLUMNS)),
@@ -110,9 +109,9 @@ def plain(
 
 def life_of(seed: int) -> datetime.timedelta | None:
     """Return how long a row lives without a change; None for ever."""
-    return (
-        datetime.timedelta(seconds=Random(f"{seed}/life").randint(1, 8)) if seed % 3 == 2 else None
-    )
+    if seed % 3 != 2:
+        return None
+    return datetime.timedelta(milliseconds=Random(f"{seed}/life").randint(100, 4_000))
 
 
 class Alive:
