@@ -4,19 +4,28 @@ The rows of the source are sales. Each side of the join is a stream of them, or 
 or what changes in it, with the columns ``shop``, which is the key, ``a`` and ``b``. The rows of the
 join are counted below it, and if both sides are tables, they are a table again. The plain program
 makes both sides again after each txid, from all sales, and joins them
-(``plain_regular_joins.py``).
+(``plain_regular_joins.py``). With every third seed rows expire by planned time.
 """
 
 from __future__ import annotations
 
+import datetime
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from random import Random
 from typing import Any
 
 from tests.unit.streams.plain_regular_joins import Row, joined
-from tests.unit.streams.worlds import GROUPS, NAMES, RecuttingSpout, judged, memory_state, sales
+from tests.unit.streams.worlds import (
+    GROUPS,
+    NAMES,
+    RecuttingSpout,
+    judged,
+    memory_state,
+    planned_time,
+    sales,
+)
 from txtopo import Count, StreamBuilder, Sum, Topology
 from txtopo.streams import DataStream, Table
 from txtopo.testing.simulation.campaign import Verdict
@@ -46,7 +55,8 @@ class Side:
 def judged_join(seed: int) -> Verdict:
     """Run the program of a seed under the faults of that seed, and judge it."""
     rows, config = sales(ROWS, seed), GROUPS if seed % 2 else None
-    return judged(join_topology(seed, rows), seed, lambda b, _: plain(seed, b), rows, config)
+    topology = join_topology(seed, rows)
+    return judged(topology, seed, lambda *planned: plain(seed, *planned), rows, config)
 
 
 def join_topology(seed: int, rows: Sequence[Sequence[Any]]) -> Topology:
@@ -56,7 +66,8 @@ def join_topology(seed: int, rows: Sequence[Sequence[Any]]) -> Topology:
     source = builder.source("sales", RecuttingSpout(rows, 1 + seed % 4), 1 + seed % 2)
     one = left.make(source, "la", "lb", memory_state("left"))
     other = right.make(source, "ra", "rb", memory_state("right"))
-    both = one.join(other, on="shop", how=how, state=memory_state("joined"))  # type: ignore[arg-type]
+    more: Any = {"how": how, "expire_after": life_of(seed)}
+    both = one.join(other, on="shop", state=memory_state("joined"), **more)
     texts = both.map(
         lambda row: [
             repr(tuple(row[name] for name in COLUMNS)),
@@ -74,24 +85,63 @@ def join_topology(seed: int, rows: Sequence[Sequence[Any]]) -> Topology:
 
 
 def plain(
-    seed: int, batches: Sequence[Sequence[Sequence[Any]]]
+    seed: int, batches: Sequence[Sequence[Sequence[Any]]], stamps: Mapping[int, Any]
 ) -> dict[str, dict[Any, dict[str, Any]]]:
     """Return what the tables below the join must hold after some batches.
 
     A row that is no longer in the join is still counted, with 0.
     """
     how, left, right = drawn(seed)
+    alive = Alive(left, life_of(seed)), Alive(right, life_of(seed))
     rows: list[Sale] = []
     counted: dict[str, int] = {}
     found: Counter[Row] = Counter()
-    for batch in batches:
+    for txid, batch in enumerate(batches, 1):
         rows += [dict(zip(NAMES, sale, strict=True)) for sale in batch]
-        found = joined(left.live(rows), right.live(rows), how, (2, 2))
+        now = planned_time(stamps.get(txid))
+        found = joined(alive[0].after(rows, now), alive[1].after(rows, now), how, (2, 2))
         counted = dict.fromkeys(counted, 0) | {repr(row): n for row, n in found.items()}
     held = {"counted": {(text,): {"n": n} for text, n in counted.items()}}
     if left.distinct and right.distinct:
         held["table"] = {(repr(row),): {"one": 1} for row in found}
     return held
+
+
+def life_of(seed: int) -> datetime.timedelta | None:
+    """Return how long a row lives without a change; None for ever."""
+    if seed % 3 != 2:
+        return None
+    return datetime.timedelta(milliseconds=Random(f"{seed}/life").randint(100, 4_000))
+
+
+class Alive:
+    """The rows of a side that have not expired.
+
+    Args:
+        side: The side.
+        life: How long a row lives without a change; None for ever.
+    """
+
+    def __init__(self, side: Side, life: datetime.timedelta | None) -> None:
+        self._side, self._life = side, life
+        self._before: Counter[Row] = Counter()
+        self._alive: Counter[Row] = Counter()
+        self._changed: dict[Row, datetime.datetime] = {}
+
+    def after(self, rows: Sequence[Sale], now: datetime.datetime | None) -> Counter[Row]:
+        """Return the rows after a txid that was planned at some time; the sales are all so far."""
+        live = self._side.live(rows)
+        if self._life is None:
+            return live
+        assert now is not None
+        for row in live | self._before:
+            if difference := live[row] - self._before[row]:
+                self._alive[row] = max(self._alive[row] + difference, 0)
+                self._changed[row] = now
+            if row[0] is not None and self._changed[row] + self._life <= now:
+                self._alive[row] = 0
+        self._before = live
+        return +self._alive
 
 
 def drawn(seed: int) -> tuple[str, Side, Side]:
