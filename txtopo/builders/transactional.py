@@ -16,6 +16,7 @@ from txtopo.builders.dead_letters import (
     with_dead_letters,
 )
 from txtopo.builders.declarer import BoltDeclarer
+from txtopo.builders.expiring_aggregates import with_expiring_aggregates
 from txtopo.builders.prototypes import snapshot
 from txtopo.config import Config, StreamCarrier
 from txtopo.errors import TopologyError, TopologyWarning
@@ -287,6 +288,7 @@ class TransactionalTopologyBuilder:
         else:
             check_no_dead_letters(declared)
         graph = Graph.of(self._id, declared)
+        declared = with_expiring_aggregates(declared)
         for sentence in advice(graph):
             warnings.warn(sentence, TopologyWarning, stacklevel=2)
         return Topology(Graph.of(self._id, [*map(snapshot, declared)]))
