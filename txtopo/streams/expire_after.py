@@ -18,7 +18,7 @@ from txtopo.streams.checks import check_new_columns
 from txtopo.streams.draft import readable_state
 from txtopo.streams.event_time import WATERMARK
 from txtopo.streams.expiring_rows import TimedAppend
-from txtopo.streams.expiring_tables import LAST, Expiry
+from txtopo.streams.expiring_tables import LAST, TableExpiry
 from txtopo.streams.nodes import Port
 from txtopo.tuples import Fields
 
@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 def expiring(
     stream: DataStream, operator: str, kept: State, after: Duration
-) -> tuple[State, Expiry, Port | None]:
+) -> tuple[State, TableExpiry, Port | None]:
     """Return the state of a table with ``seen``, when its values expire, and what says when.
 
     Args:
@@ -49,9 +49,9 @@ def expiring(
     kinds = (*kept.aggregates, Max(LAST)) if kept.aggregates else ()
     state = kept.with_columns(kept.key, Fields.of([*kept.value, *SEEN]), kinds).ranged(LAST)
     if stream.time is None:
-        return state, Expiry(lifetime), None
+        return state, TableExpiry(lifetime), None
     watermark = stream.draft.watermark(stream.time, state, state.table or "")
-    return state, Expiry(lifetime, stream.time, watermark.output), watermark
+    return state, TableExpiry(lifetime, stream.time, watermark.output), watermark
 
 
 def expiring_append(

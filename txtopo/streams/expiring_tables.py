@@ -58,7 +58,7 @@ NEVER = np.iinfo(np.int64).min
 
 
 @dataclass(frozen=True, slots=True)
-class Expiry:
+class TableExpiry:
     """When the values of a table expire.
 
     Attributes:
@@ -95,7 +95,7 @@ class ExpiringTable(TableCommitter):
             ``seen``. Partial aggregates of rows with event time are those of ``TimedPartials``.
     """
 
-    def __init__(self, expiry: Expiry, *arguments: Any) -> None:
+    def __init__(self, expiry: TableExpiry, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._lifetime, self._time = expiry.lifetime, expiry.time
         self._marks = expiry.watermark
@@ -261,7 +261,7 @@ class TimedPartials(BatchPartials):
     """
 
     def __init__(
-        self, id: str, expiry: Expiry, aggregates: PersistentAggregate, inputs: Fields
+        self, id: str, expiry: TableExpiry, aggregates: PersistentAggregate, inputs: Fields
     ) -> None:
         assert expiry.time is not None
         first, last = _new_names(2, {*inputs.names, *aggregates.aggregates})

@@ -25,7 +25,7 @@ from txtopo.streams.event_time import (
     TimeColumn,
     Watermarks,
 )
-from txtopo.streams.expiring_tables import ExpiringTable, Expiry, TimedPartials, without_seen
+from txtopo.streams.expiring_tables import ExpiringTable, TableExpiry, TimedPartials, without_seen
 from txtopo.streams.largest_rows import LargestRows, MaxBy
 from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
 from txtopo.streams.materialized import Materializing
@@ -349,7 +349,7 @@ class TableNode(ProgramNode):
     changes: set[str] = field(default_factory=set)
     windows: Windows | None = None
     final: bool = False
-    expiry: Expiry | None = None
+    expiry: TableExpiry | None = None
     expires_by: Port | None = None
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,6 +23,7 @@ from txtopo import (
     TopologyError,
     TransactionalTopologyBuilder,
     open_state,
+    topology_from_yaml,
 )
 from txtopo.bolts import Append
 from txtopo.errors import StateUsageError, TopologyChanged, TxtopoError
@@ -30,8 +32,6 @@ from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.state.backend import StateBackend
 
 AFTER = "10 seconds"
-ROWS = "txtopo.streams.expiring_rows"
-AGGREGATES = "txtopo.builders.expiring_aggregates"
 
 
 # ------------------------------------------------------------ rows that are appended
@@ -41,7 +41,7 @@ def appending(rows: Any, asked: Any, state: Any) -> None:
     rows.append(state("t"), expire_after=AFTER)
 
 
-@pytest.mark.rule(ROWS, "Rules", 1)
+@pytest.mark.rule("txtopo.streams.expiring_rows", "Rules", 1)
 def test_the_key_of_a_row_begins_with_its_event_time() -> None:
     lives = Lives(program(appending))
     lives.run([("a", 1, 3), ("b", 2, 5)], 5)
@@ -54,7 +54,7 @@ def test_the_key_of_a_row_begins_with_its_event_time() -> None:
     }
 
 
-@pytest.mark.rule(ROWS, "Rules", 1)
+@pytest.mark.rule("txtopo.streams.expiring_rows", "Rules", 1)
 def test_without_event_time_it_begins_with_the_planned_time() -> None:
     lives = Lives(program(appending, event=False))
     lives.run([("a", 1, 3)], 7)
@@ -62,7 +62,7 @@ def test_without_event_time_it_begins_with_the_planned_time() -> None:
     assert list(lives.held()) == [(7, 1, 1)]
 
 
-@pytest.mark.rule(ROWS, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.expiring_rows", "Rules", 2)
 @pytest.mark.parametrize("event", [True, False])
 def test_rows_expire_by_that_time(event: bool) -> None:
     lives = Lives(program(appending, event=event))
@@ -73,7 +73,7 @@ def test_rows_expire_by_that_time(event: bool) -> None:
     assert [seen for seen, *_ in lives.held()] == [5, 9.999, 10, 12]
 
 
-@pytest.mark.rule(ROWS, "Rules", 3)
+@pytest.mark.rule("txtopo.streams.expiring_rows", "Rules", 3)
 def test_a_table_whose_rows_expire_is_no_outbox() -> None:
     storage = Storage.in_memory("opaque")
     builder = TransactionalTopologyBuilder("log", "s", numbers())
@@ -117,7 +117,7 @@ def counting(aggregates: Any = None, **more: Any) -> Topology:
     return builder.build_topology()
 
 
-@pytest.mark.rule(AGGREGATES, "Rules", 1)
+@pytest.mark.rule("txtopo.builders.expiring_aggregates", "Rules", 1)
 def test_an_aggregate_keeps_when_its_key_last_had_a_row() -> None:
     lives = Lives(counting())
     lives.run([("a", 1, 0), ("b", 1, 0)], 3)
@@ -126,7 +126,7 @@ def test_an_aggregate_keeps_when_its_key_last_had_a_row() -> None:
     assert lives.held() == {"a": (3, 3, 2, 5), "b": (1, 1, 1, 3)}
 
 
-@pytest.mark.rule(AGGREGATES, "Rules", 2)
+@pytest.mark.rule("txtopo.builders.expiring_aggregates", "Rules", 2)
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_value_without_a_row_for_its_time_begins_again(deleted: bool) -> None:
     lives = Lives(counting({"n": Count()}))
@@ -154,6 +154,29 @@ def test_it_runs_as_any_aggregate_does(group_txids_max: int) -> None:
 
     ((key, row),) = storage.read("sums").items()
     assert (key, row["sum_n"]) == ("global", 3)
+
+
+def test_a_file_names_it_as_any_argument(tmp_path: Path) -> None:
+    (tmp_path / "counting.yaml").write_text(
+        """
+topology: counting
+spouts:
+  - id: rows
+    class: txtopo.spouts.MemoryTransactionalSpout
+    arguments: {partitions: {0: [[a, 1]]}, fields: {fields: "key string, n long"}, take: 1}
+bolts:
+  - id: t
+    class: txtopo.PersistentAggregate
+    arguments:
+      {state: {state: "memory:"}, key: key, aggregates: {class: txtopo.Count}, expire_after: 9 days}
+streams:
+  - {from: rows, to: t, grouping: fields, fields: [key]}
+"""
+    )
+
+    topology = topology_from_yaml(tmp_path / "counting.yaml")
+
+    assert list(topology.graph.components) == ["rows", "t.partials", "t"]
 
 
 def test_the_name_of_its_other_bolt_may_not_be_taken() -> None:

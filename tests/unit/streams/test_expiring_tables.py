@@ -11,7 +11,6 @@ from tests.unit.streams.living import Lives, Make, program
 from txtopo import Count, Last, Mean, Sum
 from txtopo.streams.expiring_tables import newest_spans
 
-RULES = "txtopo.streams.expiring_tables"
 AFTER = "10 seconds"
 
 
@@ -47,7 +46,7 @@ def answers(lives: Lives) -> dict[str, Any]:
     return {row["who"]: row["n"] for row in rows}
 
 
-@pytest.mark.rule(RULES, "Rules", 1)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 1)
 @pytest.mark.parametrize("make", [summing, latest])
 def test_a_value_has_the_latest_event_time_of_its_rows(make: Make) -> None:
     lives = Lives(program(make))
@@ -58,7 +57,7 @@ def test_a_value_has_the_latest_event_time_of_its_rows(make: Make) -> None:
     assert lives.held() == {"a": (5 if make is summing else 4, 3), "b": (b, 5)}
 
 
-@pytest.mark.rule(RULES, "Rules", 1)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 1)
 def test_streams_of_the_program_do_not_see_the_time() -> None:
     def make(rows: Any, asked: Any, state: Any) -> None:
         table = summing(rows, asked, state)
@@ -68,7 +67,7 @@ def test_streams_of_the_program_do_not_see_the_time() -> None:
     program(make)
 
 
-@pytest.mark.rule(RULES, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 2)
 @pytest.mark.parametrize(("now", "found"), [(12.999999, 1), (13, None)])
 @pytest.mark.parametrize("make", [summing, latest])
 def test_a_value_is_absent_from_its_time_on(make: Make, now: float, found: int | None) -> None:
@@ -79,7 +78,7 @@ def test_a_value_is_absent_from_its_time_on(make: Make, now: float, found: int |
     assert answers(lives) == {"a": found, "b": None}
 
 
-@pytest.mark.rule(RULES, "Rules", 2)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 2)
 def test_without_event_time_it_lives_by_the_planned_time() -> None:
     lives = Lives(program(asked_for(summing), event=False))
     lives.run([("a", 1, 99), ("b", 1, 99)], 0)
@@ -91,7 +90,7 @@ def test_without_event_time_it_lives_by_the_planned_time() -> None:
     assert answers(lives) == {"a": None, "b": 4}
 
 
-@pytest.mark.rule(RULES, "Rules", 3)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 3)
 @pytest.mark.parametrize("deleted", [True, False])
 def test_a_row_finds_no_value_that_has_expired(deleted: bool) -> None:
     """Whether the store has deleted it makes no difference."""
@@ -106,7 +105,7 @@ def test_a_row_finds_no_value_that_has_expired(deleted: bool) -> None:
     assert lives.held() == {"a": (2, 5), "b": (3, 5), "c": (1, 10)}
 
 
-@pytest.mark.rule(RULES, "Rules", 3)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 3)
 @pytest.mark.parametrize("take", [1, 2, 3, 7])
 def test_in_order_it_makes_no_difference_how_rows_are_cut(take: int) -> None:
     """A value ends where its key had no row for its time, also within a batch."""
@@ -130,7 +129,7 @@ def test_spans_behind_the_last_gap_of_their_key(gap: int, newest: list[int]) -> 
     assert newest_spans(keys, starts, ends, gap).tolist() == list(map(bool, newest))
 
 
-@pytest.mark.rule(RULES, "Rules", 4)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 4)
 @pytest.mark.parametrize("make", [summing, latest])
 def test_a_row_that_comes_too_late_leaves_nothing(make: Make) -> None:
     lives = Lives(program(told(make)))
@@ -142,7 +141,7 @@ def test_a_row_that_comes_too_late_leaves_nothing(make: Make) -> None:
     assert lives.told == {}
 
 
-@pytest.mark.rule(RULES, "Rules", 4)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 4)
 def test_a_late_row_counts_in_a_value_that_lives() -> None:
     lives = Lives(program(summing))
     lives.run([("a", 1, 100)], 100)
@@ -151,7 +150,7 @@ def test_a_late_row_counts_in_a_value_that_lives() -> None:
     assert lives.held() == {"a": (3, 100)}
 
 
-@pytest.mark.rule(RULES, "Rules", 5)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 5)
 @pytest.mark.parametrize("event", [True, False])
 def test_a_value_that_expires_is_a_change_of_the_txid_in_which_it_does(event: bool) -> None:
     lives = Lives(program(told(summing, retracted=True), event=event))
@@ -166,7 +165,7 @@ def test_a_value_that_expires_is_a_change_of_the_txid_in_which_it_does(event: bo
     assert lives.told == {}
 
 
-@pytest.mark.rule(RULES, "Rules", 5)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 5)
 def test_a_value_that_begins_again_replaces_the_one_that_expires() -> None:
     lives = Lives(program(told(summing, retracted=True), event=False))
     lives.run([("a", 1, 0), ("b", 1, 0)], 0)
@@ -179,7 +178,7 @@ def test_a_value_that_begins_again_replaces_the_one_that_expires() -> None:
     ]
 
 
-@pytest.mark.rule(RULES, "Rules", 5)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 5)
 def test_a_replay_takes_back_what_the_first_attempt_took_back() -> None:
     lives = Lives(program(told(latest, before=True)))
     lives.run([("a", 1, 0)], 0)
@@ -193,7 +192,7 @@ def test_a_replay_takes_back_what_the_first_attempt_took_back() -> None:
     assert lives.held() == {"b": (2, 20)}
 
 
-@pytest.mark.rule(RULES, "Rules", 5)
+@pytest.mark.rule("txtopo.streams.expiring_tables", "Rules", 5)
 def test_what_no_stream_reads_is_deleted_later() -> None:
     lives = Lives(program(latest))
     lives.run([("a", 1, 0)], 0)
