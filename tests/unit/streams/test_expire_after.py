@@ -303,6 +303,7 @@ def test_values_without_a_time_do_not_expire_later() -> None:
             lambda value, row: (1, None), "n long", state=state, expire_after=AFTER
         ),
     ],
+    ids=["append", "store", "persistent_aggregate", "update"],
 )
 def test_a_store_that_deletes_nothing_is_refused_at_the_start(
     make: Callable[..., object], monkeypatch: pytest.MonkeyPatch
