@@ -16,7 +16,8 @@ Rules
    a row that comes later than that leaves nothing, unless its key has a value that still counts.
 5. If changes are read, T reads by range the values that expire in it, and removes them: they are
    part of what T changes. Otherwise T only declares them, and the store deletes them later. Rules 3
-   and 4 do not depend on when it does.
+   and 4 do not depend on when it does. What is not deleted yet when changes are first read is
+   removed by the first txid that does.
 6. Rows must not be taken back, since their value may have expired: what is left of it would be less
    than nothing. Such rows expire in the table that takes them back.
 """
