@@ -185,7 +185,7 @@ class Publisher:
         if table.key != KEY:
             raise StateUsageError(
                 f"state {table.name!r} is no outbox; got the key {table.key!r}; expected {KEY!r}, "
-                "as Append keeps its rows",
+                "as Append keeps its rows unless they expire, which they might do unpublished",
                 state=table.name,
                 got=repr(table.key),
                 expected=repr(KEY),

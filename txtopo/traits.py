@@ -64,6 +64,8 @@ class Traits:
         retractions: The name of its stream whose rows are taken back below. The states that the
             stream comes to begin together with its own. Set by tables of streams; read when a
             program is changed.
+        expires: Whether the rows of its states expire because a user wants it. Set by what takes
+            ``expire_after``; read by a start, which refuses stores that delete nothing.
         one_task: Why its parallelism must be 1; None if it need not. Set by a sink; read by the
             checks.
         refuses_opaque: Why there may be no opaque spout above it, and what to do instead; None if
@@ -100,6 +102,7 @@ class Traits:
     buffered: Meaning | None = None
     begins_with_below: str | None = None
     retractions: str | None = None
+    expires: bool = False
     one_task: str | None = None
     refuses_opaque: str | None = None
     check_input: Callable[[Fields], None] | None = None

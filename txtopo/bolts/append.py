@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -11,10 +12,15 @@ from txtopo.bolts.dead_letters import KEY
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.durations import Duration, duration, shown
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.state.lifetimes import OTHER_TIMES, SEEN, Lifetime
 from txtopo.state.registry import State, checked_state
-from txtopo.traits import Traits
+from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields, Tuple
+
+BY_PLANNED_TIME = Meaning("rows that expire by planned time", OTHER_TIMES)
+"""What the times in the key mean."""
 
 
 class Append(BatchBolt, Committer):
@@ -28,10 +34,15 @@ class Append(BatchBolt, Committer):
     out. You may delete rows that you no longer need. ``txtopo.outbox.Publisher`` reads those that
     no attempt can change any more.
 
+    With *expire_after* it keeps what happened lately. Such a table is no outbox, since rows might
+    expire before they are published: its key begins with ``seen``, by which the rows expire.
+
     Args:
         state: The state that keeps the rows; its columns are set here. Its table is named after the
             component, unless it has a name.
         fields: The fields of the tuples, which become the value columns.
+        expire_after: How long after its batch was planned a row is deleted, or some time later. By
+            default rows are kept forever.
 
     Raises:
         TopologyError: An argument is wrong, or a field cannot be a column; rename it.
@@ -42,7 +53,9 @@ class Append(BatchBolt, Committer):
 
     writes_nowhere_else = True
 
-    def __init__(self, state: State, fields: Fields) -> None:
+    def __init__(
+        self, state: State, fields: Fields, *, expire_after: Duration | None = None
+    ) -> None:
         checked_state("Append", state)
         if state.mode != "table":
             raise TopologyError(
@@ -60,17 +73,29 @@ class Append(BatchBolt, Committer):
                 got=f"{fields!r:.200}",
             )
         self.fields = fields
-        self.state = replace(state.with_columns(KEY, fields).ranged("batch"), prunable=True)
+        self.lifetime: Lifetime | None = None
+        key, by = KEY, "batch"
+        if expire_after is not None:
+            self.lifetime = Lifetime(duration("expire_after, of Append,", expire_after))
+            # By the first column of the key, a store finds the rows of a range without an index.
+            key, by = Fields.of([*SEEN, *KEY]), SEEN.names[0]
+        self.needs_planned_time = self.lifetime is not None
+        self.state = replace(state.with_columns(key, fields).ranged(by), prunable=True)
 
     @property
     def traits(self) -> Traits:
         """The state, which no code in the topology reads, and what its input must be."""
+        held = "rows that are only appended, by txid and number"
+        if self.lifetime is not None:
+            held += f", and expire {shown(self.lifetime.after)} later"
         return replace(
             super().traits,
             state=self.state,
             reads_states=False,
             check_input=self._check_input,
-            holds="rows that are only appended, by txid and number",
+            holds=held,
+            rows=None if self.lifetime is None else BY_PLANNED_TIME,
+            expires=self.lifetime is not None,
         )
 
     def prepare(
@@ -89,14 +114,28 @@ class Append(BatchBolt, Committer):
         self._rows.append(tuple.values if len(self.fields) > 1 else tuple.values[0])
 
     def finish_batch(self) -> None:
-        """Write the rows. Each task has the numbers that its own index leaves as a remainder."""
-        if not self._rows:
+        """Write the rows, and let earlier ones expire."""
+        if self.lifetime is None:
+            if self._rows:
+                self._write(self._numbers)
             return
-        txid, context = self._attempt.txid, self._context
-        numbers = range(1 + context.task_index, 1 + context.tasks * len(self._rows), context.tasks)
-        keyed = zip(((txid, number) for number in numbers), self._rows, strict=True)
+        now = self._context.planned_time
+        self._write([(now, *key) for key in self._numbers], self.lifetime.bound(now))
+
+    @property
+    def _numbers(self) -> list[tuple[Any, ...]]:
+        """Txid and number of each row. A task has what its own index leaves as a remainder."""
+        first, step = 1 + self._context.task_index, self._context.tasks
+        numbers = range(first, 1 + step * len(self._rows), step)
+        return [(self._attempt.txid, number) for number in numbers]
+
+    def _write(self, keys: Sequence[tuple[Any, ...]], expired: Any = None) -> None:
+        """Write the rows with these keys; rows expire that were seen at *expired* or before."""
+        context = self._context
         with context.state(context.component_id).transaction(self._attempt) as state:
-            state.put_all(keyed)
+            state.put_all(zip(keys, self._rows, strict=True))
+            if expired is not None:
+                state.expire(expired)
 
     def _check_input(self, fields: Fields) -> None:
         if fields != self.fields:

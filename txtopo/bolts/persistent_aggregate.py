@@ -6,8 +6,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 from txtopo.bolts.bolt import Committer
+from txtopo.durations import Duration, duration
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
+from txtopo.state.lifetimes import Lifetime
 from txtopo.state.registry import State, checked_state
 from txtopo.traits import HasTraits, Meaning, Traits
 from txtopo.tuples import Field, Fields
@@ -38,6 +40,9 @@ class PersistentAggregate(HasTraits, Committer):
             a deletion in a change feed does. ``Count``, ``Sum``, ``Mean`` and an ``OwnAggregate``
             with ``remove`` can retract; others are refused. A key whose rows are all retracted
             stays, with a count of 0.
+        expire_after: A value that had no row for this long counts as absent, and is deleted some
+            time later. The time is that at which batches are planned; the state, which must be
+            opaque, keeps it in a column ``seen``. By default values are kept forever.
 
     Example:
         >>> words = PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
@@ -59,6 +64,7 @@ class PersistentAggregate(HasTraits, Committer):
         aggregates: Aggregate | Sequence[Aggregate] | Mapping[str, Aggregate] = (),
         *,
         retracted: str | None = None,
+        expire_after: Duration | None = None,
     ) -> None:
         self.state = checked_state("a PersistentAggregate", state)
         self.key: tuple[str, ...] = (key,) if isinstance(key, str) else tuple(key)
@@ -93,6 +99,11 @@ class PersistentAggregate(HasTraits, Committer):
                 setting="retracted",
                 got=repr(self.aggregates[fixed[0]]),
             )
+        self.lifetime: Lifetime | None = None
+        if expire_after is not None:
+            what = "expire_after, of PersistentAggregate,"
+            self.lifetime = Lifetime(duration(what, expire_after))
+            check_expiring_aggregate("a PersistentAggregate", state, retracted)
 
     @property
     def traits(self) -> Traits:
@@ -119,6 +130,35 @@ class PersistentAggregate(HasTraits, Committer):
             aggregate.value_field(name, inputs) for name, aggregate in self.aggregates.items()
         ]
         return Fields.of(fields)
+
+
+def check_expiring_aggregate(what: str, state: State, retracted: str | None) -> None:
+    """Check that the values of an aggregate may expire.
+
+    Args:
+        what: What it is, for messages.
+        state: Its state.
+        retracted: The field that says which rows are taken back; None for none.
+
+    Raises:
+        TopologyError: They may not.
+    """
+    if retracted is not None:
+        raise TopologyError(
+            f"{what} with expire_after cannot take rows back; got retracted={retracted!r}; a row "
+            "that is taken back after its value has expired would count as less than none; "
+            "expected expire_after at the table whose rows are taken back, as in as_table(…, "
+            "expire_after=…).changes(retracted=True)",
+            setting="retracted",
+            got=retracted,
+        )
+    if state.kind != "opaque" or state.mode != "table":
+        raise TopologyError(
+            f"{what} with expire_after reads its state; got {state!r} in mode {state.mode!r}; "
+            "expected an opaque state in mode 'table'; leave kind= and mode= out of open_state(…)",
+            setting="state",
+            got=repr(state),
+        )
 
 
 def _by_name(aggregates: Sequence[Aggregate]) -> dict[str, Aggregate]:

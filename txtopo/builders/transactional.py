@@ -287,6 +287,11 @@ class TransactionalTopologyBuilder:
         else:
             check_no_dead_letters(declared)
         graph = Graph.of(self._id, declared)
+        if any(map(_expires, declared)):
+            # It needs Arrow, which no other topology does before it runs.
+            from txtopo.builders.expiring_aggregates import with_expiring_aggregates
+
+            declared = with_expiring_aggregates(declared)
         for sentence in advice(graph):
             warnings.warn(sentence, TopologyWarning, stacklevel=2)
         return Topology(Graph.of(self._id, [*map(snapshot, declared)]))
@@ -315,3 +320,9 @@ class TransactionalTopologyBuilder:
                 f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
                 component=id,
             )
+
+
+def _expires(component: Component) -> bool:
+    """Return whether a component is an aggregate whose values expire."""
+    bolt = component.prototype
+    return isinstance(bolt, PersistentAggregate) and bolt.lifetime is not None

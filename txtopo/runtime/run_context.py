@@ -11,6 +11,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Protocol
 
 from txtopo.ensemble.store import Leadership
+from txtopo.errors import TopologyError
 from txtopo.fingerprint import StateName
 from txtopo.log_records import logger_of
 from txtopo.retries import LOGGER
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
     from txtopo.runtime.scheduler import Scheduler
     from txtopo.runtime.spout_planner import SpoutPlanner
     from txtopo.stages.compiled_topology import CompiledTopology
+    from txtopo.state.registry import State
     from txtopo.state.together import SharedTransactions
     from txtopo.topology.graph import Graph
 
@@ -137,14 +139,32 @@ def open_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBack
     """Open a backend for each state of each committer, in topological order.
 
     The steps of their commits are marked as durable steps, with the name of the state.
+
+    Raises:
+        TopologyError: The rows of a state expire, and its store deletes nothing; use another store,
+            or leave ``expire_after`` out.
     """
     backends = {}
     for component in graph.components.values():
         for name, state in component.states.items():
             backend = state.open()
+            if component.traits.expires and not backend.deletes_expired:
+                backend.close()
+                raise _never_deleted(component.id, name, state, backend)
             backend.point = partial(_mark, scheduler, f"{component.id}.{name}")
             backends[component.id, name] = backend
     return backends
+
+
+def _never_deleted(component: str, name: str, state: State, backend: StateBackend) -> TopologyError:
+    return TopologyError(
+        f"the rows of state {name!r} of {component!r} would expire and stay; got {state!r}, whose "
+        f"store deletes nothing ({type(backend).__name__} has no expire()); expected a store that "
+        "deletes, such as SQLite, PostgreSQL, MariaDB, Redis or Delta; use one of them, or leave "
+        "expire_after out",
+        component=component,
+        state=name,
+    )
 
 
 def _mark(scheduler: Scheduler, state: str, step: str) -> None:

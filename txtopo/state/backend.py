@@ -615,6 +615,15 @@ class StateBackend(ABC):
         """
         raise NotImplementedError(f"{type(self).__name__} has a database and no snapshots")
 
+    @property
+    def deletes_expired(self) -> bool:
+        """Whether the store deletes rows that expire, which is whether it has an :meth:`expire`.
+
+        If not, a start refuses a topology with ``expire_after`` in the store: its results would be
+        right, but its state would grow forever.
+        """
+        return type(self).expire is not StateBackend.expire
+
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete rows that no later txid needs, in a store transaction that checks the ledger.
 

@@ -1,7 +1,6 @@
-"""Aggregates of one batch: BatchPartials runs where the rows are, BatchAggregate runs by key.
+"""BatchAggregate: aggregates of one batch. Nothing is kept for the next batch.
 
-Both use the aggregation of a ``PersistentAggregate``: partial aggregates are computed where the
-rows are, and then combined by key. Nothing is kept for the next batch.
+Partial aggregates are computed where the rows are (``BatchPartials``), and then combined by key.
 """
 
 from __future__ import annotations
@@ -15,64 +14,14 @@ from txtopo.collector import ArrowOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.stages.aggregation import Aggregation
+from txtopo.stages.combining import BatchPartials as BatchPartials
+from txtopo.stages.combining import partial_fields as partial_fields
+from txtopo.stages.combining import stream_fields as stream_fields
 from txtopo.state.backend import StateTable
 from txtopo.state.columns import rows_of
 from txtopo.state.reader import ReaderView
 from txtopo.streams.operators import batches_of
-from txtopo.tuples import Field, Fields
-
-
-def stream_fields(fields: Fields) -> Fields:
-    """Return columns with types that a stream can have: json becomes a string."""
-    return Fields.of(
-        [Field(each.name, "string" if each.type == "json" else each.type) for each in fields]
-    )
-
-
-def partial_fields(aggregates: PersistentAggregate, inputs: Fields) -> Fields:
-    """Return the fields of the partial aggregates of inputs with these fields."""
-    foldings = Aggregation.of(aggregates, inputs).foldings
-    columns = [*aggregates.key_fields(inputs)]
-    for field in aggregates.value_fields(inputs):
-        columns += foldings[field.name].columns.fields if field.name in foldings else [field]
-    return stream_fields(Fields.of(columns))
-
-
-class BatchPartials(ArrowBolt):
-    """Combines the rows of one task and batch by key, and emits partial aggregates.
-
-    Delivery: the same as for any ``ArrowBolt``.
-
-    Args:
-        aggregates: Key and aggregates.
-        inputs: The fields of the rows.
-    """
-
-    writes_nowhere_else = True
-
-    def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
-        self._aggregation = Aggregation.of(aggregates, inputs)
-        self.output_fields = partial_fields(aggregates, inputs)
-
-    def prepare(
-        self,
-        config: Config,
-        context: TaskContext,
-        collector: ArrowOutputCollector,
-        attempt: TransactionAttempt,
-    ) -> None:
-        """Get ready for one attempt."""
-        self._collector = collector
-        self._partials: list[pa.RecordBatch] = []
-
-    def execute(self, batch: pa.RecordBatch) -> None:
-        """Add rows to the batch."""
-        self._partials.append(self._aggregation.inputs_of(batch))
-
-    def finish_batch(self) -> None:
-        """Emit one partial aggregate for each key."""
-        if self._partials:
-            self._collector.emit(self._aggregation.combine(self._partials))
+from txtopo.tuples import Fields
 
 
 class BatchAggregate(ArrowBolt):

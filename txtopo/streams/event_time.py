@@ -483,6 +483,27 @@ def event_times(
     return times
 
 
+def event_time(id: str, row: Tuple, time: TimeColumn) -> datetime.datetime:
+    """Return the event time of a row.
+
+    Args:
+        id: Id of the operator, for messages.
+        row: The row.
+        time: The event time of its stream.
+
+    Raises:
+        EmitError: It has none, since a function above has changed it.
+    """
+    at: datetime.datetime | None = row[time.column]
+    if at is None:
+        raise EmitError(
+            f"a row above {id!r} has no event time; got NULL in column {time.column!r}; expected "
+            "a time; let functions above keep the column, or filter such rows",
+            component=id,
+        )
+    return at + time.offset
+
+
 def just_before(column: str, time: TimeColumn) -> TimeColumn:
     """Return the event time of rows that represent the time just before a column's value.
 

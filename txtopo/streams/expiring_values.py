@@ -22,16 +22,13 @@ from txtopo.attempt import TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
-from txtopo.errors import EmitError
 from txtopo.state.columns import Columns
+from txtopo.state.lifetimes import OTHER_TIMES
 from txtopo.state.transaction import StateTransaction
-from txtopo.streams.event_time import TimeColumn
+from txtopo.streams.event_time import TimeColumn, event_time
 from txtopo.streams.tables import Output, RunningValues
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Fields, Tuple
-
-SEEN = Fields("seen timestamp")
-"""The column of the state with the time at which a value last had a row."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,12 +67,8 @@ class ExpiringValues(RunningValues):
     def traits(self) -> Traits:
         """The traits of the bolt, which say if values expire by event time or by planned time."""
         by = "planned" if self.needs_planned_time else "event"
-        meaning = Meaning(
-            f"values that expire by {by} time",
-            "the stored times are of the other kind, so values would expire at once, or never; "
-            "keep the event time of the stream as before, or give the state another table",
-        )
-        return replace(super().traits, rows=meaning)
+        meaning = Meaning(f"values that expire by {by} time", OTHER_TIMES)
+        return replace(super().traits, rows=meaning, expires=True)
 
     def prepare(
         self,
@@ -130,16 +123,10 @@ class ExpiringValues(RunningValues):
         return seen
 
     def _time(self, row: Tuple) -> datetime.datetime:
-        time = self._expiry.time
-        at: datetime.datetime | None = self._after if time is None else row[time.column]
-        if at is None:
-            raise EmitError(
-                f"a row above {self._id!r} has no event time; got NULL in column "
-                f"{'' if time is None else time.column!r}; expected a time; let functions above "
-                "keep the column, or filter such rows",
-                component=self._id,
-            )
-        return at if time is None else at + time.offset
+        if (time := self._expiry.time) is not None:
+            return event_time(self._id, row, time)
+        assert self._after is not None, "the planned time"
+        return self._after
 
     def _now(self, row: Tuple) -> datetime.datetime:
         time = self._time(row)

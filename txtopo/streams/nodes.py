@@ -13,6 +13,7 @@ from txtopo.bolts.bolt import Committer
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.transactional import Bolt, Spout, TransactionalTopologyBuilder
+from txtopo.state.backend import StateTable
 from txtopo.state.registry import State
 from txtopo.streams.batch_aggregate import BatchPartials, partial_fields
 from txtopo.streams.event_time import (
@@ -24,6 +25,7 @@ from txtopo.streams.event_time import (
     TimeColumn,
     Watermarks,
 )
+from txtopo.streams.expiring_tables import ExpiringTable, TableExpiry, TimedPartials, without_seen
 from txtopo.streams.largest_rows import LargestRows, MaxBy
 from txtopo.streams.late_rows import LATE, UNUSABLE, UnusableRows
 from txtopo.streams.materialized import Materializing
@@ -334,6 +336,8 @@ class TableNode(ProgramNode):
         changes: The streams of changes that are read.
         windows: Its windows, if it has some.
         final: Whether its closed windows are read.
+        expiry: When its values expire; None for never.
+        expires_by: The stream with the watermark by which they do; None for planned time.
     """
 
     state: State
@@ -345,6 +349,14 @@ class TableNode(ProgramNode):
     changes: set[str] = field(default_factory=set)
     windows: Windows | None = None
     final: bool = False
+    expiry: TableExpiry | None = None
+    expires_by: Port | None = None
+
+    @property
+    def layout(self) -> StateTable:
+        """The table as the streams of the program see it."""
+        table = self.state.layout(self.id)
+        return table if self.expiry is None else without_seen(table)
 
     @property
     def reads(self) -> Iterator[Port]:
@@ -352,6 +364,8 @@ class TableNode(ProgramNode):
         yield from self.inputs
         if self.windows is not None:
             yield self.windows.watermark
+        if self.expires_by is not None:
+            yield self.expires_by
         for query in self.queries.values():
             yield from query.ports
 
@@ -367,7 +381,7 @@ class TableNode(ProgramNode):
     @property
     def combines_in_store(self) -> bool:
         """Whether the store can combine the rows, since nothing reads the table."""
-        return not (self.queries or self.changes or self.windows)
+        return not (self.queries or self.changes or self.windows or self.expiry)
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add a ``PersistentAggregate`` if nothing reads the table, else a committer."""
@@ -385,9 +399,14 @@ class TableNode(ProgramNode):
             for port in self.inputs:
                 _subscribe(declarer, port, self.aggregate.key)
         else:
-            above = self._above(builder, BatchPartials(self.aggregate, self.rows))
-            applies = Aggregating(self.aggregate, self.rows)
-            self._commit(builder, applies, partial_fields(self.aggregate, self.rows), above)
+            aggregate, rows = self.aggregate, self.rows
+            partials = BatchPartials(aggregate, rows)
+            if self.expiry is not None and self.expiry.time is not None:
+                partials = TimedPartials(self.id, self.expiry, aggregate, rows)
+                aggregate, rows = partials.aggregates, partials.inputs
+            above = self._above(builder, partials)
+            applies = Aggregating(aggregate, rows)
+            self._commit(builder, applies, partial_fields(aggregate, rows), above)
 
     def _above(
         self, builder: TransactionalTopologyBuilder, partials: BatchPartials | LargestRows
@@ -410,12 +429,13 @@ class TableNode(ProgramNode):
             name: AnsweredQuery(tuple(port.output for port in each.ports), each.fields, each.on)
             for name, each in self.queries.items()
         }
-        table = self.state.layout(self.id)
-        parts = self.id, table, inputs, rows, applies, queries, frozenset(self.changes)
+        parts = self.id, self.layout, inputs, rows, applies, queries, frozenset(self.changes)
         windows = self.windows
         bolt: StoredRows | TableCommitter
         if isinstance(applies, Upserting) and self.combines_in_store:
             bolt = StoredRows(self.id, applies, self.rows)
+        elif self.expiry is not None:
+            bolt = ExpiringTable(self.expiry, *parts)
         elif windows is None:
             bolt = self.committer(*parts)
         else:
@@ -439,6 +459,8 @@ class TableNode(ProgramNode):
         declarer.with_state(self.id, self.state)
         for name, state in self.beside.items():
             declarer.with_state(name, state)
+        if self.expires_by is not None:
+            declarer.global_grouping(*self.expires_by.output)
         if windows is not None:
             declarer.global_grouping(*windows.watermark.output)
             if windows.late is not None:

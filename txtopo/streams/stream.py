@@ -8,11 +8,12 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Literal, overload
 
 from txtopo.bolts.append import Append
-from txtopo.bolts.persistent_aggregate import PersistentAggregate
+from txtopo.bolts.persistent_aggregate import PersistentAggregate, check_expiring_aggregate
 from txtopo.builders.transactional import Bolt
 from txtopo.durations import MICROSECOND, Duration, duration
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
+from txtopo.state.lifetimes import SEEN
 from txtopo.state.reader import ReaderView
 from txtopo.state.registry import State
 from txtopo.streams.batch_aggregate import (
@@ -38,7 +39,8 @@ from txtopo.streams.checks import (
 from txtopo.streams.deduplication import ENTRY, DropDuplicates
 from txtopo.streams.draft import Draft, readable_state
 from txtopo.streams.event_time import WATERMARK, TimeColumn, just_before
-from txtopo.streams.expiring_values import SEEN, ExpiringValues, TimeToLive
+from txtopo.streams.expire_after import expiring, expiring_append
+from txtopo.streams.expiring_values import ExpiringValues, TimeToLive
 from txtopo.streams.interval_join import (
     BUFFERED,
     LATE_SIDE,
@@ -360,7 +362,13 @@ class DataStream:
         return Grouped(self, ()).aggregate(id=id, **aggregates)
 
     def store(
-        self, state: State, key: Names, *, order_by: Names = (), id: str | None = None
+        self,
+        state: State,
+        key: Names,
+        *,
+        order_by: Names = (),
+        expire_after: Duration | None = None,
+        id: str | None = None,
     ) -> None:
         """Keep the last row of each key in a state.
 
@@ -373,14 +381,23 @@ class DataStream:
             key: The columns that are the key.
             order_by: The columns by which the rows of one batch are ordered. Without it the row
                 that arrived last counts, and rows of different tasks arrive in any order.
+            expire_after: A key that had no row for this long counts as absent; see
+                :meth:`Grouped.persistent_aggregate`.
             id: Id of the committer; by default the name of the table.
 
         Raises:
             TopologyError: An argument is wrong, or the state is used elsewhere.
         """
-        self._table("store", state, key, None, order_by, id)
+        self._table("store", state, key, None, order_by, id, expire_after)
 
-    def append(self, state: State, *, parallelism: int = 1, id: str | None = None) -> None:
+    def append(
+        self,
+        state: State,
+        *,
+        parallelism: int = 1,
+        expire_after: Duration | None = None,
+        id: str | None = None,
+    ) -> None:
         """Append each row to a state, such as an outbox.
 
         The key of a row is ``batch``, its txid, and ``number``, see :class:`~txtopo.bolts.Append`.
@@ -388,6 +405,9 @@ class DataStream:
         Args:
             state: The state; this operator sets its columns.
             parallelism: How many tasks it has. With several, txids are committed one by one.
+            expire_after: How long after its event time a row is deleted, or some time later; for a
+                stream without event time, after its batch was planned. The key then begins with
+                that time, ``seen``, and the table is no outbox. By default rows are kept forever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -396,8 +416,11 @@ class DataStream:
         with self.draft.all_or_nothing():
             taken = self.draft.id_of_table(id, "append", state)
             tasks = parallelism_of(taken, parallelism, 1)
-            bolt = Append(state.named(taken), self.fields)
-            self.draft.add(BoltNode(taken, self.ports, tasks, bolt))
+            bolt, ports = Append(state.named(taken), self.fields), self.ports
+            if expire_after is not None:
+                bolt, more = expiring_append(self, state.named(taken), expire_after)
+                ports = (*ports, *more)
+            self.draft.add(BoltNode(taken, ports, tasks, bolt))
 
     def as_table(
         self,
@@ -406,6 +429,7 @@ class DataStream:
         value: Names | None = None,
         *,
         order_by: Names = (),
+        expire_after: Duration | None = None,
         id: str | None = None,
     ) -> Table:
         """Keep the last row of each key in a state, and return it as a table.
@@ -423,12 +447,13 @@ class DataStream:
             key: The columns that are the key.
             value: The columns that are the value; by default all others. ``()`` keeps keys alone.
             order_by: As in :meth:`store`.
+            expire_after: As in :meth:`store`.
             id: Id of the committer; by default the name of the table.
 
         Raises:
             TopologyError: An argument is wrong, or the state is used elsewhere.
         """
-        return self._table("as_table", state, key, value, order_by, id)
+        return self._table("as_table", state, key, value, order_by, id, expire_after)
 
     def as_changes(
         self,
@@ -865,12 +890,13 @@ class DataStream:
         value: Names | None,
         order_by: Names,
         id: str | None,
+        expire_after: Duration | None,
     ) -> Table:
         keys = column_names(f"{operator}, for its key,", key, self.fields)
         order = column_names(f"{operator}, for its order,", order_by, self.fields)
         values = self._values(operator, keys, value)
         if self.retracted is None:
-            return self._kept(operator, state, Upserting(keys, values, order), id)
+            return self._kept(operator, state, Upserting(keys, values, order), id, expire_after)
         if order:
             raise TopologyError(
                 f"{operator} takes no order_by where rows are taken back; got {order!r}; expected "
@@ -878,7 +904,8 @@ class DataStream:
                 setting="order_by",
                 stream=self.name,
             )
-        return self._kept(operator, state, Materializing(keys, values, self.retracted), id)
+        chooses = Materializing(keys, values, self.retracted)
+        return self._kept(operator, state, chooses, id, expire_after)
 
     def _values(self, operator: str, keys: tuple[str, ...], value: Names | None) -> tuple[str, ...]:
         """Return the columns that are a value: by default all that are not the key."""
@@ -895,7 +922,14 @@ class DataStream:
         check_new_columns(operator, self.fields.select(keys), self.fields.select(values))
         return values
 
-    def _kept(self, operator: str, state: State, chooses: Chooses, id: str | None) -> Table:
+    def _kept(
+        self,
+        operator: str,
+        state: State,
+        chooses: Chooses,
+        id: str | None,
+        expire_after: Duration | None = None,
+    ) -> Table:
         """Return the table of the rows that count."""
         key, value = self.fields.select(chooses.key), self.fields.select(chooses.value)
         with self.draft.all_or_nothing():
@@ -905,6 +939,9 @@ class DataStream:
                 readable_state(operator, kept)
             columns = stream_fields(value)
             node = TableNode(taken, self.ports, 1, kept, chooses, None, self.fields, columns)
+            if expire_after is not None:
+                made = expiring(self, operator, kept, expire_after)
+                node.state, node.expiry, node.expires_by = made
             return Table(self.draft, self.draft.add(node))
 
     def _on(self, port: Port, fields: Fields) -> DataStream:
@@ -966,6 +1003,7 @@ class Grouped:
         state: State,
         *,
         retracted: str | None = None,
+        expire_after: Duration | None = None,
         id: str | None = None,
         **aggregates: Aggregate,
     ) -> Table:
@@ -975,6 +1013,10 @@ class Grouped:
             state: The state; this operator sets its columns.
             retracted: A boolean column; a row where it is true takes back an earlier row. By
                 default the column that ``changes(retracted=True)`` adds, if that is above.
+            expire_after: A value that had no row for this long counts as absent: the next row of
+                the group begins a new one, no query finds it, and ``changes`` removes it. The time
+                is event time if the stream has it, else planned time; the state, which must be
+                opaque, keeps it in a column ``seen``. By default values are kept forever.
             id: Id of the component; by default the name of the table.
             aggregates: The aggregates by column name: ``sold=Sum("amount")``.
 
@@ -997,7 +1039,9 @@ class Grouped:
                 stream=self.stream.name,
             )
         retracted = self.stream.retracted if retracted is None else retracted
-        return self._persistent_aggregate(state, retracted, id, aggregates)
+        return self._persistent_aggregate(
+            state, retracted, id, aggregates, expire_after=expire_after
+        )
 
     @overload
     def window(self, window: Window | Session) -> Windowed: ...
@@ -1043,6 +1087,7 @@ class Grouped:
         id: str | None,
         aggregates: Mapping[str, Aggregate],
         windows: Callable[[State], Windows] | None = None,
+        expire_after: Duration | None = None,
     ) -> Table:
         operator, fields = "persistent_aggregate", self.stream.fields
         bolt = self._aggregates(operator, state, aggregates, retracted)
@@ -1058,6 +1103,10 @@ class Grouped:
                 node.windows = windows(kept)
                 column, _ = node.windows.window.ranged
                 node.state = kept.ranged(column)
+            if expire_after is not None:
+                check_expiring_aggregate(operator, kept, retracted)
+                made = expiring(self.stream, operator, kept, expire_after)
+                node.state, node.expiry, node.expires_by = made
             return Table(self.stream.draft, self.stream.draft.add(node))
 
     def aggregate(self, *, id: str | None = None, **aggregates: Aggregate) -> DataStream:
@@ -1436,7 +1485,7 @@ class Table:
                 component=self.name,
             )
         stream = CHANGES_BEFORE if before else CHANGES_RETRACTED if retracted else CHANGES
-        layout = self.node.state.layout(self.name)
+        layout = self.node.layout
         if retracted:
             check_new_columns("changes", changed_fields(layout, CHANGES), [RETRACTED])
         fields = stream_fields(changed_fields(layout, stream))

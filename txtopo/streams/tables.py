@@ -15,22 +15,16 @@ from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.bolt import ArrowBolt, BatchBolt, Committer
-from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import EmitError
-from txtopo.stages.aggregation import Aggregation
-from txtopo.state.aggregates import Aggregate, PythonAggregate
+from txtopo.stages.combining import Aggregating as Aggregating
 from txtopo.state.backend import StateTable
-from txtopo.state.columns import Columns, values_of
 from txtopo.state.keyed_columns import (
-    KeyedRows,
-    codes_of,
     differing,
     is_key,
     last_of_each,
@@ -186,71 +180,6 @@ class Upserting:
     def combined(self, before: pa.Table, changes: pa.Table) -> pa.Table:
         """Return the rows after changes."""
         return changes
-
-
-class Aggregating:
-    """How rows become values: partial aggregates are combined with what is stored.
-
-    Args:
-        aggregates: Key and aggregates.
-        inputs: The fields of the rows that are aggregated.
-    """
-
-    reads: ClassVar[bool] = True
-    removes: ClassVar[bool] = False
-
-    def __init__(self, aggregates: PersistentAggregate, inputs: Fields) -> None:
-        self._aggregation = Aggregation.of(aggregates, inputs)
-        self._fields = aggregates.value_fields(inputs)
-
-    def changed(self, rows: pa.Table) -> pa.Table:
-        """Return the combined partial aggregates of each key: key columns, then value columns."""
-        stored = self._aggregation.stored
-        partials = rows.select(self._aggregation.schema.names).to_batches()
-        if not partials:
-            return self._aggregation.schema.empty_table().select(stored)
-        return pa.Table.from_batches([self._aggregation.combine(partials).select(stored)])
-
-    def combined(self, before: pa.Table, changes: pa.Table) -> pa.Table:
-        """Return the rows after changes; *before* has the rows of those keys that exist."""
-        if not before.num_rows:
-            return changes
-        return self.united(pa.concat_tables([before.select(changes.column_names), changes]))
-
-    def united(self, rows: pa.Table) -> pa.Table:
-        """Combine rows of the table that have equal keys, in the order of the rows."""
-        aggregation = self._aggregation
-        rows = rows.select(aggregation.stored)
-        if not aggregation.foldings:
-            return pa.Table.from_batches([aggregation.combine(rows.to_batches())])
-        keys = rows.select(aggregation.keys)
-        encoded = pc.dictionary_encode(pa.array(codes_of(keys)))
-        codes = encoded.indices.to_numpy().astype(np.int64)
-        first = np.unique(codes, return_index=True)[1]
-        columns = []
-        fields = zip(aggregation.names, aggregation.aggregates, self._fields, strict=True)
-        for name, aggregate, field in fields:
-            column, united = rows.column(name), None
-            if isinstance(aggregate, PythonAggregate) and aggregate.at_once:
-                united = aggregate.united_at_once(KeyedRows.of(codes, len(first), [column]))
-            if united is None:
-                united = _united(aggregate, field, codes.tolist(), column)
-            columns.append(united)
-        together = [*keys.take(pa.array(first)).columns, *columns]
-        return pa.table(together, names=aggregation.stored)
-
-
-def _united(
-    aggregate: Aggregate, field: Field, keys: Sequence[int], values: pa.ChunkedArray
-) -> pa.Array:
-    """Return the value of each key, combined from its values in their order."""
-    column = Columns(field.name, "value", Fields.of([field]))
-    united: list[Any] = [None] * len(set(keys))
-    opened = map(column.opened, zip(values_of(values), strict=True))
-    for at, (value,) in zip(keys, opened, strict=True):
-        united[at] = aggregate.combine_values(united[at], value)
-    (exact,) = column.exact_columns([united])
-    return pa.array(exact, values.type)
 
 
 Applies = Upserting | MaxBy | Materializing | Aggregating

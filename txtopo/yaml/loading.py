@@ -216,18 +216,19 @@ class _Definition:
     def _object(self, keys: Mapping[str, Item]) -> Any:
         """Return the object of ``class`` and ``arguments``."""
         found = self._class(keys["class"])
-        arguments = self._value(keys["arguments"]) if "arguments" in keys else {}
-        match arguments:
-            case dict():
-                if "arguments" in keys:
-                    self._check_names(keys["arguments"])
-                return self._done(keys["class"], found, **arguments)
-            case list():
-                return self._done(keys["class"], found, *arguments)
+        given = keys.get("arguments")
+        if given is None:
+            return self._done(keys["class"], found)
+        if isinstance(given.value, dict):
+            # An argument may be called state, which elsewhere makes a state of its mapping.
+            self._check_names(given)
+            named = {name: self._value(each) for name, each in given.value.items()}
+            return self._done(keys["class"], found, **named)
+        arguments = self._value(given)
+        if isinstance(arguments, list):
+            return self._done(keys["class"], found, *arguments)
         expected = "expected a list, or a mapping by name"
-        raise self._error(
-            keys["arguments"], f"arguments cannot be read; got {arguments!r}; {expected}"
-        )
+        raise self._error(given, f"arguments cannot be read; got {arguments!r}; {expected}")
 
     def _check_names(self, item: Item) -> None:
         """Check that the keys of a mapping can be names of arguments."""

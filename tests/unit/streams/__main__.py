@@ -15,6 +15,7 @@ from pathlib import Path
 
 from tests.harness.report_page import write_section
 from tests.unit.streams.captured_programs import judged_log
+from tests.unit.streams.expiring_programs import judged_expiring_program
 from tests.unit.streams.join_programs import judged_join
 from tests.unit.streams.row_window_programs import judged_row_windows
 from tests.unit.streams.seeds import judged_program, judged_timed_program
@@ -32,6 +33,7 @@ JUDGES = (
     judged_join,
     judged_row_windows,
     judged_timer_program,
+    judged_expiring_program,
 )
 """The families of random programs."""
 
