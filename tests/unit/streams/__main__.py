@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.harness.report_page import write_section
+from tests.unit.streams.call_programs import judged_call_program
 from tests.unit.streams.captured_programs import judged_log
 from tests.unit.streams.row_window_programs import judged_row_windows
 from tests.unit.streams.seeds import judged_program, judged_timed_program
@@ -30,6 +31,7 @@ JUDGES = (
     judged_log,
     judged_row_windows,
     judged_timer_program,
+    judged_call_program,
 )
 """The families of random programs."""
 
