@@ -74,7 +74,7 @@ ROW_CHARACTERS_MAX = 300
 
 
 @dataclass(frozen=True, slots=True)
-class Calls:
+class CallRules:
     """How calls are made.
 
     Attributes:
@@ -122,7 +122,7 @@ def map_async(
             name="map_async",
             setting="dead_letters_on",
         )
-    calls = Calls(
+    calls = CallRules(
         _whole("limit", limit, 1),
         None if timeout is None else duration("timeout of map_async", timeout).total_seconds(),
         _whole("retries", retries, 0),
@@ -161,7 +161,7 @@ class MapAsync(Operator):
         digest: The answers of the batch so far.
     """
 
-    calls: Calls
+    calls: CallRules
     context: TaskContext | None = None
     collector: ArrowOutputCollector | None = None
     digest: AnswersDigest = field(default_factory=AnswersDigest, repr=False)

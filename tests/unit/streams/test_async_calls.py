@@ -1,4 +1,4 @@
-"""Calls to services: their order, their limit, what a failure does, and what a replay compares."""
+"""CallRules to services: their order, their limit, what a failure does, and what a replay compares."""
 
 from __future__ import annotations
 
@@ -37,13 +37,12 @@ from txtopo.operations import Access, replay
 from txtopo.spouts import MemoryTransactionalSpout, OpaqueMemoryTransactionalSpout
 from txtopo.stages.replays import AnswersDigest
 from txtopo.streams import async_calls
-from txtopo.streams.async_calls import Calls, MapAsync
+from txtopo.streams.async_calls import CallRules, MapAsync
 from txtopo.streams.calls_loop import calls_loop
 from txtopo.tuples import Fields, Stream
 
 NUMBERED = Fields("number long, script string")
 ATTEMPT = TransactionAttempt(1, 0, 1)
-RULES = ("txtopo.streams.async_calls", "Rules")
 LIMIT_S = 10
 
 
@@ -101,7 +100,7 @@ def applied(
 ) -> tuple[list[int], list[Any]]:
     """Return what an operator emits for rows with these scripts, and its dead letters."""
     aside: list[Any] = []
-    calls = Calls(limit, timeout_s, retries, listed)
+    calls = CallRules(limit, timeout_s, retries, listed)
     operator = MapAsync("asked", NUMBERED, Fields("number long"), function, calls)
     collector = BatchOutputCollector(
         "asked",
@@ -121,7 +120,7 @@ def applied(
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case.peer)
-@pytest.mark.rule(*RULES, 2)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 2)
 def test_calls_end_as_those_of_a_peer(case: CallCase) -> None:
     service = Service()
     hangs = any("hang" in script for script in case.rows)
@@ -144,7 +143,7 @@ def test_calls_end_as_those_of_a_peer(case: CallCase) -> None:
     assert tuple(service.tries[n] for n in range(len(case.rows))) == case.tries
 
 
-@pytest.mark.rule(*RULES, 1)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 1)
 def test_rows_keep_their_order_whichever_call_answers_first() -> None:
     finished: list[int] = []
     events: dict[int, asyncio.Event] = {n: asyncio.Event() for n in range(6)}
@@ -161,7 +160,7 @@ def test_rows_keep_their_order_whichever_call_answers_first() -> None:
     assert finished == [5, 4, 3, 2, 1, 0]
 
 
-@pytest.mark.rule(*RULES, 1)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 1)
 @pytest.mark.parametrize("limit", [1, 3])
 def test_a_task_makes_no_more_calls_at_a_time_than_the_limit(limit: int) -> None:
     service, full = Service(), asyncio.Event()
@@ -180,7 +179,7 @@ def test_a_task_makes_no_more_calls_at_a_time_than_the_limit(limit: int) -> None
     assert service.most == limit
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 3)
 def test_the_first_failure_stops_the_other_calls() -> None:
     service = Service()
     with pytest.raises(FailedException, match="ConnectionError"):
@@ -189,7 +188,7 @@ def test_the_first_failure_stops_the_other_calls() -> None:
     assert sorted(service.stopped) == [0, 2]
 
 
-@pytest.mark.rule(*RULES, 6)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 6)
 def test_calls_of_an_abandoned_attempt_are_stopped() -> None:
     service, asked, ended = Service(), threading.Event(), threading.Event()
 
@@ -329,7 +328,7 @@ async def price(row: Any) -> list[Any]:
     return [row["product"], row["pieces"] * 10]
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 3)
 def test_a_row_that_cannot_be_asked_for_becomes_a_dead_letter() -> None:
     storage = Storage.in_memory()
     run_to_end(topology(storage, price, letters=True, dead_letters_on=ValueError), storage)
@@ -342,7 +341,7 @@ def test_a_row_that_cannot_be_asked_for_becomes_a_dead_letter() -> None:
     assert (letter["error"], letter["message"]) == ("ValueError", "no price")
 
 
-@pytest.mark.rule(*RULES, 3)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 3)
 def test_a_batch_whose_call_fails_is_done_again() -> None:
     ANSWERS[:] = ["away", "away"]
 
@@ -426,7 +425,7 @@ def set_aside_later(row: Any) -> Any:
 @pytest.mark.parametrize(
     ("answer", "letters"), [(one_more, False), (set_aside_later, True)], ids=["value", "letter"]
 )
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 4)
 @pytest.mark.rule("txtopo.stages.replays", "Rules", 5)
 def test_a_replay_that_is_answered_in_another_way_is_told(answer: Any, letters: bool) -> None:
     storage, ANSWERS[:] = Storage.in_memory(), [answer]
@@ -442,7 +441,7 @@ def test_a_replay_that_is_answered_in_another_way_is_told(answer: Any, letters: 
 
 
 @pytest.mark.parametrize("slots", [1, 2])
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 4)
 def test_a_replay_with_equal_answers_is_committed_whatever_the_slots(slots: int) -> None:
     storage, ANSWERS[:] = Storage.in_memory(), [lambda row: row["pieces"] * 10]
     with pytest.raises(LookupError, match="stop"):
@@ -468,7 +467,7 @@ class Stops(FailsOnce):
         super().finish_batch()
 
 
-@pytest.mark.rule(*RULES, 4)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 4)
 def test_below_an_opaque_spout_a_replay_may_be_answered_in_another_way() -> None:
     storage, ANSWERS[:] = Storage.in_memory(), [one_more]
     run_to_end(summed(storage, OpaqueMemoryTransactionalSpout), storage)
@@ -550,7 +549,7 @@ def test_what_cannot_be_called_with_a_row_is_refused(function: Any) -> None:
         source(StreamBuilder("t")).map_async(function, "product string")
 
 
-@pytest.mark.rule(*RULES, 5)
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 5)
 def test_calls_below_a_committer_and_of_rows_that_are_taken_back_are_refused() -> None:
     builder = StreamBuilder("t")
     table = source(builder).as_table(open_state("memory:", table="last"), key="product")
