@@ -1,4 +1,4 @@
-"""CallRules to services: their order, their limit, what a failure does, and what a replay compares."""
+"""Calls to services: order, limit, what a failure does, and what a replay compares."""
 
 from __future__ import annotations
 
