@@ -224,8 +224,7 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", app_name)
     for name, value in extra.items():
-        given = conf.get(name) if name in _LISTS else None
-        conf.set(name, f"{given},{value}" if given and value not in given else value)
+        conf.set(name, added(conf.get(name), value) if name in _LISTS else value)
     chosen = str(conf.get("spark.master"))
     for name, value in tuned_conf(chosen).items():
         conf.setIfMissing(name, value)
@@ -234,18 +233,29 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
     except PySparkRuntimeError as error:
         if PACKAGES not in extra:
             raise
-        raise ConfigError(
-            f"Spark did not start; got {error}; expected that it fetches {extra[PACKAGES]} from "
-            "Maven, which takes a network at the first start; look at what Spark has printed; "
-            "without a network, put the jars of delta-spark into a folder, and name it in the "
-            "environment variable TXTOPO_JARS",
-            setting=PACKAGES,
-            got=extra[PACKAGES],
-        ) from error
+        raise not_fetched(error, extra[PACKAGES]) from error
     if chosen.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         # Spark would use the first python3 in PATH, which may belong to another environment.
         session.sparkContext.pythonExec = sys.executable
     return session
+
+
+def added(given: str | None, value: str) -> str:
+    """Return a list of a setting with what a store needs; what the environment set is kept."""
+    items = [] if not given else given.split(",")
+    return ",".join([*items, *(each for each in value.split(",") if each not in items)])
+
+
+def not_fetched(error: Exception, packages: str) -> ConfigError:
+    """Return the error for a session that did not start, perhaps for lack of its packages."""
+    return ConfigError(
+        f"Spark did not start; got {error}; expected that it fetches {packages} from Maven, which "
+        "takes a network at the first start; look at what Spark has printed; without a network, "
+        "put the jars of delta-spark into a folder, and name it in the environment variable "
+        "TXTOPO_JARS",
+        setting=PACKAGES,
+        got=packages,
+    )
 
 
 def _import_path() -> list[str]:
