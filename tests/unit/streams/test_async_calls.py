@@ -531,6 +531,7 @@ def source(builder: StreamBuilder) -> Any:
         ({"timeout": "soon"}, "timeout of map_async is not a duration"),
         ({"timeout": "0 seconds"}, "timeout of map_async is out of range"),
         ({"dead_letters_on": [Exception]}, "map_async cannot make dead letters on"),
+        ({"dead_letters_on": 7}, "map_async cannot make dead letters on 7"),
         ({"dead_letters_on": ValueError}, "dead_letters_on, and the topology has nowhere"),
     ],
 )
