@@ -283,3 +283,12 @@ class ArrowOutputCollector:
     def emit(self, batch: pa.RecordBatch, stream: str = DEFAULT_STREAM) -> None:
         """Emit many tuples as one record batch; columns are matched by name."""
         self._collector.emit_batch(batch, stream)
+
+    @property
+    def takes_dead_letters(self) -> bool:
+        """Whether a row that cannot be processed becomes a dead letter of the topology."""
+        return self._collector.takes_dead_letters
+
+    def set_aside(self, error: Exception, place: Mapping[str, Json], record: object) -> None:
+        """Make a dead letter of a row. Called by the framework."""
+        self._collector.set_aside(error, place, record)

@@ -354,9 +354,10 @@ class Config(_CommonConfig):
         allow_change: What may differ from the topology that ran under this id; meant for one start.
             Names of ``"components"``, ``"states"``, ``"columns"`` and ``"source"``, such as
             ``{"states", "columns"}``; True allows all of them. See ``docs/how-to/evolution.md``.
-        check_replays: Compare the tuples of a replay of a transactional spout with those of the
-            first processed attempt, and end the run with ``NonRepeatableBatch`` if they differ. If
-            False, nothing is compared, not even with what an earlier start had stored.
+        check_replays: Compare the tuples of a replay of a transactional spout, and the answers of
+            ``map_async`` below it, with those of the first processed attempt, and end the run with
+            ``NonRepeatableBatch`` if they differ. If False, nothing is compared, not even with what
+            an earlier start had stored.
     """
 
     max_spout_pending: int = 30

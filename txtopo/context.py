@@ -26,6 +26,11 @@ def no_stamp() -> Stamp:
     return None
 
 
+def never() -> bool:
+    """Return False: whether an attempt is abandoned is not told here."""
+    return False
+
+
 def no_states(name: str) -> StateHandle:
     """Refuse to open a state: this context has none."""
     raise StateUsageError(
@@ -85,6 +90,8 @@ class TaskContext:
         parallelism: The number of tasks of each component; use :meth:`component_tasks`.
         stamp: Returns the stamp that the batch got when it was planned; use :attr:`planned_time`
             and :attr:`versions`.
+        abandoned: Returns whether nobody wants the attempt any more, so that work which waits may
+            end. Not every carrier tells: Spark ends the worker instead.
     """
 
     topology_id: str
@@ -94,6 +101,7 @@ class TaskContext:
     states: Callable[[str], StateHandle] = field(default=no_states, repr=False, compare=False)
     parallelism: Mapping[str, int] = field(default_factory=dict, repr=False, compare=False)
     stamp: Callable[[], Stamp] = field(default=no_stamp, repr=False, compare=False)
+    abandoned: Callable[[], bool] = field(default=never, repr=False, compare=False)
 
     @property
     def planned_time(self) -> datetime.datetime:

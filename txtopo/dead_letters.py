@@ -5,14 +5,16 @@ Rules
 1. A dead letter is made while a spout decodes a record (Kafka, files, Python Data Sources), or when
    ``execute`` of a ``BasicBolt`` raises ``RecordFailed`` or an exception that the bolt's
    declaration lists. What the bolt emitted for that tuple is dropped. No mistake but the record's
-   makes one: an outage, lost data or a missing library fails the batch as always.
+   makes one: an outage, lost data or a missing library fails the batch as always. ``map_async``
+   makes one in the same way of a row that a service does not answer.
 2. The rows travel on the stream ``dead_letters`` of the component, as tuples of the batch do, to a
    committer (:mod:`txtopo.bolts.dead_letters`) that writes them under the txid of the batch. So
    they are exactly once by the same means as every state, and an attempt that is dropped leaves
    none.
 3. Whether a record becomes a dead letter depends on the record alone, and so does its row. Replays
-   decide again, and decide the same. The digest of a replay (:mod:`txtopo.stages.replays`) has the
-   place and the record, not the text of the error, which may change with a library.
+   decide again, and decide the same; where a service decides, they are compared. The digest of a
+   replay (:mod:`txtopo.stages.replays`) has the place and the record, not the text of the error,
+   which may change with a library.
 4. Each task refuses to make more than the limit of a batch, and the committer checks their sum.
 5. All text is printable UTF-8 without NUL, which each store takes, and no column is longer than the
    limits below. Passwords in URLs are hidden in messages; a record is kept as it was read.

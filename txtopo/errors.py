@@ -117,17 +117,18 @@ class RecordFailed(TxtopoError):
     """Raise it in ``execute`` of a ``BasicBolt`` to make a dead letter of the input tuple.
 
     Delivery: what the bolt emitted for the tuple is dropped, the tuple goes to the topology's
-    ``dead_letters``, and the batch continues. Everywhere else it ends the run, like any other
-    exception: in a topology without ``dead_letters``, in other bolts and in spouts, and in an
-    at-least-once topology. A subclass does the same.
+    ``dead_letters``, and the batch continues. The function of ``map_async`` may raise it, too.
+    Everywhere else it ends the run, like any other exception: in a topology without
+    ``dead_letters``, in other bolts and in spouts, and in an at-least-once topology. A subclass
+    does the same.
     """
 
     def __init__(self, message: str = "", **facts: object) -> None:
         super().__init__(message, **facts)
         # Only seen where it ends the run.
         self.add_note(
-            "RecordFailed makes a dead letter in execute of a BasicBolt, in a topology of "
-            "TransactionalTopologyBuilder(…, dead_letters=open_state(…)); elsewhere it ends the run"
+            "RecordFailed makes a dead letter in execute of a BasicBolt and in the function of "
+            "map_async, in a topology with dead_letters=open_state(…); elsewhere it ends the run"
         )
 
 

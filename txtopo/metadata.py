@@ -64,9 +64,10 @@ class BatchMetadata:
 
     Attributes:
         spouts: The share of each spout, by its id.
-        content: The content of the first processed attempt, by spout and then by partition or task,
-            as ``[tuples, digest]`` (:mod:`txtopo.stages.replays`); None if replays are not
-            compared. It is stored beside the rest.
+        content: The content of the first processed attempt, by spout, or bolt that was answered
+            outside, and then by partition or task, as ``[tuples, digest]``
+            (:mod:`txtopo.stages.replays`); None if replays are not compared. It is stored beside
+            the rest.
         pace: The limit of the batch, as :mod:`txtopo.pacing` stores it; None without one.
         stamp: The planned time and the versions of lookups; None if the topology asks for neither.
     """
@@ -117,7 +118,8 @@ class BatchMetadata:
         shares = {spout: self.of(spout) for spout in spouts}
         content = None
         if self.content is not None:
-            content = {id: parts for id, parts in self.content.items() if id in shares}
+            kept = self.content.items()
+            content = {id: parts for id, parts in kept if id in shares or id not in self.spouts}
         return replace(self, spouts=shares, content=content)
 
 

@@ -59,6 +59,11 @@ class Traits:
             Set by the bolts of streams; part of the fingerprint of the topology.
         buffered: What it has packed into a column of its first state. Set by joins; part of the
             fingerprint.
+        asks_outside: Whether what it emits comes from outside, such as the answers of a service, so
+            that a replay may differ although its input is the same. Such a bolt has ``content``,
+            which is compared. Set by ``map_async``; read when a topology is compiled.
+        makes_dead_letters: Whether it sets rows aside by itself, as a ``BasicBolt`` does through
+            the framework. Set by ``map_async``; read by the builder.
         begins_with_below: Why its states may not be new while a state directly below it is kept;
             None if they may. Set by the bolt that keeps watermarks; read when a program is changed.
         retractions: The name of its stream whose rows are taken back below. The states that the
@@ -100,6 +105,8 @@ class Traits:
     reads_states: bool = True
     rows: Meaning | None = None
     buffered: Meaning | None = None
+    asks_outside: bool = False
+    makes_dead_letters: bool = False
     begins_with_below: str | None = None
     retractions: str | None = None
     expires: bool = False

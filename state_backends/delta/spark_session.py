@@ -1,4 +1,8 @@
-"""What a Spark session needs to write Delta tables: two jars and two settings."""
+"""What a Spark session needs to write Delta tables: the jars of delta-spark, and two settings.
+
+The jars are in a folder of this machine, or Spark fetches them from Maven when the session starts,
+as ``configure_spark_with_delta_pip`` of the package delta-spark has it.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,9 @@ if TYPE_CHECKING:
 
 JARS = "TXTOPO_JARS"
 """Environment variable with the folder of the jars; default: ``jars`` in the environment."""
+
+PACKAGES = "spark.jars.packages"
+
 _EXTENSION = "io.delta.sql.DeltaSparkSessionExtension"
 _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 
@@ -21,26 +28,44 @@ _CATALOG = "org.apache.spark.sql.delta.catalog.DeltaCatalog"
 def session_conf() -> dict[str, str]:
     """Return the settings of a session that reads and writes Delta tables.
 
-    For a session of your own use ``builder.config(map=session_conf())``, or ``--packages``. On a
-    cluster the executors need the jars too (``spark.jars``).
+    Jars in the folder that ``TXTOPO_JARS`` names, by default ``jars`` in the environment, are used
+    as they are; on a cluster the executors need them too (``spark.jars``). Without any, Spark
+    fetches those of the installed delta-spark from Maven, once, and gives them to the executors.
+
+    For a session of your own use ``builder.config(map=session_conf())``.
 
     Raises:
-        ConfigError: The jars are missing; the message names the command that fetches them.
+        ConfigError: The folder that ``TXTOPO_JARS`` names has no jars; the message says what to do.
     """
-    folder = Path(os.environ.get(JARS) or Path(sys.prefix) / "jars")
-    jars = [str(path.resolve()) for path in sorted(folder.glob("delta-*.jar"))]
-    if not any(Path(jar).name.startswith("delta-spark_") for jar in jars):
+    settings = {"spark.sql.extensions": _EXTENSION, "spark.sql.catalog.spark_catalog": _CATALOG}
+    if jars := local_jars():
+        return {"spark.driver.extraClassPath": os.pathsep.join(jars), **settings}
+    if named := os.environ.get(JARS):
         raise ConfigError(
             f"Spark cannot write Delta tables without the jars of delta-spark; got none in "
-            f"{str(folder)!r}; run make delta-jar, which fetches them, or name their folder in the "
-            f"environment variable {JARS}; states in Delta without ?writer=spark need none",
-            path=str(folder),
+            f"{named!r}, which the environment variable {JARS} names; expected delta-spark_….jar "
+            "and delta-storage-….jar there; unset it, and Spark fetches them from Maven; states in "
+            "Delta without ?writer=spark need none",
+            path=named,
         )
-    return {
-        "spark.driver.extraClassPath": os.pathsep.join(jars),
-        "spark.sql.extensions": _EXTENSION,
-        "spark.sql.catalog.spark_catalog": _CATALOG,
-    }
+    return {PACKAGES: _packages(), **settings}
+
+
+def local_jars() -> list[str]:
+    """Return the jars of delta-spark on this machine; none if those of the writer are missing."""
+    folder = Path(os.environ.get(JARS) or Path(sys.prefix) / "jars")
+    jars = [str(path.resolve()) for path in sorted(folder.glob("delta-*.jar"))]
+    written = any(Path(jar).name.startswith("delta-spark_") for jar in jars)
+    return jars if written else []
+
+
+def _packages() -> str:
+    """Return the packages of Maven that belong to the installed delta-spark and PySpark."""
+    from delta import configure_spark_with_delta_pip
+    from pyspark.sql import SparkSession
+
+    options = configure_spark_with_delta_pip(SparkSession.Builder())._options
+    return str(options[PACKAGES])
 
 
 def check_session(spark: SparkSession) -> None:
@@ -61,9 +86,9 @@ def check_session(spark: SparkSession) -> None:
     raise ConfigError(
         "the Spark session cannot read and write Delta tables; got "
         f"spark.sql.extensions={extensions!r}; expected {_EXTENSION} in it, {_CATALOG} as "
-        "spark.sql.catalog.spark_catalog, and the jars of delta-spark (make delta-jar fetches "
-        "them); build the session with state_backends.delta.session_conf(), or let txtopo build "
-        "it; states in Delta without ?writer=spark need none of it",
+        "spark.sql.catalog.spark_catalog, and the jars of delta-spark; build the session with "
+        "state_backends.delta.session_conf(), or let txtopo build it; states in Delta without "
+        "?writer=spark need none of it",
         setting="spark.sql.extensions",
         got=extensions,
         expected=_EXTENSION,

@@ -6,8 +6,8 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
 from state_backends.delta import session_conf
+from state_backends.delta.spark_session import local_jars
 from txtopo.carriers.session import open_session
-from txtopo.errors import ConfigError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -32,10 +32,7 @@ _SMALL = {
 
 def delta_conf() -> dict[str, str] | None:
     """Return the settings of a session that writes Delta tables; None if the jars are missing."""
-    try:
-        return session_conf()
-    except ConfigError:
-        return None
+    return session_conf() if local_jars() else None
 
 
 def open_test_session(

@@ -95,7 +95,7 @@ def check_no_dead_letters(declared: Sequence[Component]) -> None:
 def _can_make(component: Component) -> bool:
     if component.kind.spout:
         return component.spout_kind.makes_dead_letters
-    return component.kind == BASIC_BOLT
+    return component.kind == BASIC_BOLT or component.traits.makes_dead_letters
 
 
 def _with_stream(component: Component, rule: DeadLetterRule) -> Component:

@@ -212,15 +212,29 @@ class BoltDeclarer(InputDeclarer):
                 component=self._id,
             )
         for error in errors or (None,):
-            fault = _not_listed(error)
-            if fault is not None:
-                raise TopologyError(
-                    f"bolt {self._id!r} cannot make dead letters on {error!r}, {fault}; expected "
-                    "exceptions that a bad record causes, e.g. ValueError, KeyError",
-                    component=self._id,
-                )
+            check_listed(f"bolt {self._id!r}", error, component=self._id)
         self._dead_letters = DeadLetterRule(errors=errors)
         return self
+
+
+def check_listed(what: str, error: object, **facts: object) -> None:
+    """Check that an exception may make dead letters.
+
+    Args:
+        what: What would make them, for messages.
+        error: The class of the exception.
+        facts: Facts of the error.
+
+    Raises:
+        TopologyError: It may not.
+    """
+    fault = _not_listed(error)
+    if fault is not None:
+        raise TopologyError(
+            f"{what} cannot make dead letters on {error!r}, {fault}; expected exceptions that a "
+            "bad record causes, e.g. ValueError, KeyError",
+            **facts,
+        )
 
 
 def _not_listed(error: object) -> str | None:

@@ -197,7 +197,8 @@ class RunOutput:
 class LocalCarrier:
     """Runs the stages in this process.
 
-    ``cancel`` takes effect between two stages. It does not interrupt user code.
+    ``cancel`` takes effect between two stages, and in ``map_async``, which waits for the answers of
+    others. It does not interrupt user code.
 
     Args:
         slots: The number of slots; None for one.
@@ -299,7 +300,14 @@ class LocalCarrier:
         permits: Permits = no_permits,
     ) -> Iterable[Record]:
         """Run one level in one slot."""
-        return run_stage(stage, records, rows=rows, permits=permits, observer=self._observer)
+        return run_stage(
+            stage,
+            records,
+            rows=rows,
+            permits=permits,
+            observer=self._observer,
+            abandoned=lambda: stage.tag in self._cancelled,
+        )
 
 
 # An abandoned run is never started again, so old tags can be forgotten.

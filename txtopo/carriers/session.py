@@ -52,6 +52,11 @@ _LOCAL = {
     "spark.driver.bindAddress": "127.0.0.1",
 }
 
+PACKAGES = "spark.jars.packages"
+
+# Settings that are lists: what a store needs is added to what the environment sets.
+_LISTS = (PACKAGES, "spark.sql.extensions")
+
 # Ids of the sessions that txtopo opened for a run and did not give to anyone else.
 _own: set[str] = set()
 
@@ -201,6 +206,7 @@ def active_session() -> SparkSession | None:
 
 def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> SparkSession:
     from pyspark import SparkConf, SparkContext
+    from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
 
     if "SPARK_REMOTE" in os.environ:
@@ -218,15 +224,38 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
     conf.setIfMissing("spark.master", "local[*]")
     conf.setIfMissing("spark.app.name", app_name)
     for name, value in extra.items():
-        conf.set(name, value)
+        conf.set(name, added(conf.get(name), value) if name in _LISTS else value)
     chosen = str(conf.get("spark.master"))
     for name, value in tuned_conf(chosen).items():
         conf.setIfMissing(name, value)
-    session = SparkSession.builder.config(conf=conf).getOrCreate()
+    try:
+        session = SparkSession.builder.config(conf=conf).getOrCreate()
+    except PySparkRuntimeError as error:
+        if PACKAGES not in extra:
+            raise
+        raise not_fetched(error, extra[PACKAGES]) from error
     if chosen.startswith("local") and "PYSPARK_PYTHON" not in os.environ:
         # Spark would use the first python3 in PATH, which may belong to another environment.
         session.sparkContext.pythonExec = sys.executable
     return session
+
+
+def added(given: str | None, value: str) -> str:
+    """Return a list of a setting with what a store needs; what the environment set is kept."""
+    items = [] if not given else given.split(",")
+    return ",".join([*items, *(each for each in value.split(",") if each not in items)])
+
+
+def not_fetched(error: Exception, packages: str) -> ConfigError:
+    """Return the error for a session that did not start, perhaps for lack of its packages."""
+    return ConfigError(
+        f"Spark did not start; got {error}; expected that it fetches {packages} from Maven, which "
+        "takes a network at the first start; look at what Spark has printed; without a network, "
+        "put the jars of delta-spark into a folder, and name it in the environment variable "
+        "TXTOPO_JARS",
+        setting=PACKAGES,
+        got=packages,
+    )
 
 
 def _import_path() -> list[str]:

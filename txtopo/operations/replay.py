@@ -125,8 +125,8 @@ class Replay:
             empty if Spark computed them.
         tuples: How many tuples each component emitted, by stream.
         states: What it does to each state, by ``component.state``.
-        content: For each spout ``"equal"``, how it differs from what was committed, or why it was
-            not compared.
+        content: For each spout, and each bolt that was answered outside, ``"equal"``, how it
+            differs from what was committed, or why it was not compared.
         raised: What user code raised; None if nothing.
         failure: Why the batch failed, in one line; None if it did not.
     """
@@ -147,9 +147,15 @@ class Replay:
     @property
     def differences(self) -> tuple[str, ...]:
         """Where the replay differs from what was committed; empty for nowhere that was compared."""
-        told = [(f"spout {id!r}", text) for id, text in self.content.items()]
+        told = [*self.compared_content]
         told += [(f"state {name!r}", each.compared) for name, each in self.states.items()]
         return tuple(f"{what}: {text}" for what, text in told if text.startswith(DIFFERS))
+
+    @property
+    def compared_content(self) -> Iterator[tuple[str, str]]:
+        """What was compared of each spout, and of each bolt that was answered outside."""
+        for id, text in self.content.items():
+            yield f"spout {id!r}" if id in self.metadata.spouts else f"answers of {id!r}", text
 
     def __str__(self) -> str:
         from txtopo.operations.replay_text import replay_text
@@ -264,6 +270,15 @@ class _Replaying:
                 found[id] = f"{DIFFERS} in {kind.part} {part}: got {now}, committed was {then}"
             elif known[id].keys() != brought[id].keys():
                 found[id] = f"{NOT_COMPARED}: it had other {kind.part}s then"
+            else:
+                found[id] = EQUAL
+        for id, parts in brought.items():
+            if id in found:
+                continue
+            if not known or id not in known:
+                found[id] = f"{NOT_COMPARED}: no answers of it were stored"
+            elif known[id] != parts:
+                found[id] = f"{DIFFERS} in its answers: got {parts}, committed was {known[id]}"
             else:
                 found[id] = EQUAL
         return found

@@ -106,7 +106,7 @@ def _verdict(found: Replay) -> Iterator[str]:
         yield from raised_lines(found.raised)
     elif found.failure is not None:
         yield f"the batch failed: {found.failure}"
-    told = [(f"spout {id!r}", text) for id, text in found.content.items()]
+    told = [*found.compared_content]
     told += [(f"state {name!r}", each.compared) for name, each in found.states.items()]
     yield from (f"{what}: {text}" for what, text in told)
 

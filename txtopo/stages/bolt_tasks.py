@@ -66,6 +66,7 @@ def run_bolt(
             yield
         ask()
         bolt.finish_batch()
+        emission.end_bolt(bolt)
     else:
         assert isinstance(bolt, BatchBolt)
         assert isinstance(config, Config)

@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any, Literal, Protocol
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.config import AnyConfig, Config, for_tasks
-from txtopo.context import Stamp, TaskContext, no_stamp, no_states
+from txtopo.context import Stamp, TaskContext, never, no_stamp, no_states
 from txtopo.dead_letters import DeadLetterRule
 from txtopo.groupings import CustomGrouping, CustomStreamGrouping, Grouping, LocalOrShuffleGrouping
 from txtopo.metadata import BatchMetadata
@@ -137,7 +137,8 @@ class PlannedComponent:
         outputs: Numbers of the edges that leave each of its streams.
         states: Its states, if its tasks open them themselves; otherwise empty.
         repeats: Whether all spouts above it repeat their batches.
-        compared: Whether replays are compared with the first attempt.
+        compared: Whether replays are compared with the first attempt: what a spout emits, or what
+            a bolt was answered outside.
         dead_letters: When it makes a dead letter of a record; None for never.
     """
 
@@ -201,12 +202,20 @@ class CompiledTopology:
         """Id of the topology's only spout; None if it has several."""
         return self.spouts[0] if len(self.spouts) == 1 else None
 
+    @property
+    def answering(self) -> tuple[str, ...]:
+        """Ids of the bolts whose answers are compared in a replay."""
+        return tuple(
+            id for id, each in self.components.items() if each.compared and not each.kind.spout
+        )
+
     def context(
         self,
         component: PlannedComponent,
         task: int,
         stamp: Callable[[], Stamp] = no_stamp,
         states: Callable[[str], StateHandle] = no_states,
+        abandoned: Callable[[], bool] = never,
     ) -> TaskContext:
         """Return the context of a task.
 
@@ -215,6 +224,7 @@ class CompiledTopology:
             task: The number of the task.
             stamp: Returns the stamp of the batch that it works on.
             states: Opens its states.
+            abandoned: Returns whether the attempt is abandoned.
         """
         return TaskContext(
             self.topology_id,
@@ -224,6 +234,7 @@ class CompiledTopology:
             states=states,
             parallelism=self.parallelism,
             stamp=stamp,
+            abandoned=abandoned,
         )
 
     def levels_of(self, chain: Chain) -> Levels:
@@ -272,7 +283,9 @@ def compile_topology(
         id: replace(
             _component(component, edges, slots, engine, with_states=not in_driver),
             repeats=id in graph.repeating,
-            compared=isinstance(config, Config) and config.check_replays and _compared(component),
+            compared=isinstance(config, Config)
+            and config.check_replays
+            and _compared(component, graph),
         )
         for id, component in working.items()
     }
@@ -339,8 +352,10 @@ def _aggregate(component: Component) -> bool:
     return component.kind == PERSISTENT_AGGREGATE
 
 
-def _compared(component: Component) -> bool:
-    return component.kind.spout and component.spout_kind.compared(component.traits)
+def _compared(component: Component, graph: TopologyGraph) -> bool:
+    if component.kind.spout:
+        return component.spout_kind.compared(component.traits)
+    return component.traits.asks_outside and component.id in graph.repeating
 
 
 def _aggregation(component: Component, components: Mapping[str, Component]) -> Aggregation:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import pyarrow as pa
 
@@ -18,7 +18,7 @@ from txtopo.stages.mailboxes import Outbox
 from txtopo.stages.observer import Observer
 from txtopo.stages.partials import Partials
 from txtopo.stages.pickling import Prototype
-from txtopo.stages.replays import Digest
+from txtopo.stages.replays import Digest, HasContent
 from txtopo.stages.routing import OneTask, Router, make_router
 from txtopo.stages.stage_context import StageContext
 from txtopo.topology.bolt_kinds import BASIC_BOLT
@@ -67,7 +67,7 @@ class Emission:
         self._routers: dict[int, Router] = {}
         self._handed_on = 0
         self.dead_letters = component.dead_letters
-        self._digest = Digest() if component.compared else None
+        self._digest = Digest() if component.compared and component.kind.spout else None
         # The parts that have ended, with the number of tuples up to there, until those are sent.
         self._ended: deque[tuple[int, int]] = deque()
         streams = component.streams.values()
@@ -102,6 +102,13 @@ class Emission:
             self.collector.flush()
         self._ended.append((part, emitted))
         self._take_digests()
+
+    def end_bolt(self, bolt: object) -> None:
+        """Record what replays of a bolt are compared by, if they are."""
+        if self._component.compared:
+            contents = self._channel.control.contents
+            parts = contents.setdefault((self._txid, self._component.id), {})
+            parts[self._task] = cast("HasContent", bolt).content
 
     def _take_digests(self) -> None:
         """Record the digests of the parts that have ended, with the tuples that were sent."""

@@ -33,7 +33,7 @@ from txtopo.stages.envelopes import (
 from txtopo.stages.mailboxes import NOWHERE, Records
 from txtopo.stages.observer import Observer
 from txtopo.stages.permits import Permits, no_permits
-from txtopo.stages.replays import check_replay
+from txtopo.stages.replays import ALL_TASKS, AnswersDigest, check_replay
 from txtopo.stages.stage import run_stage
 from txtopo.stages.stage_context import RunLevel
 from txtopo.stages.task_states import StateOpener
@@ -264,9 +264,13 @@ def _ends(
 
 
 def _content(compiled: CompiledTopology, control: Control, txid: int) -> dict[str, dict[str, Json]]:
-    """Return the content of a batch, by spout and then by partition or task."""
+    """Return the content of a batch, by component and then by partition or task."""
     found = {spout: control.contents.get((txid, spout)) for spout in compiled.spouts}
-    return {spout: _in_order(parts) for spout, parts in found.items() if parts}
+    content = {spout: _in_order(parts) for spout, parts in found.items() if parts}
+    for bolt in compiled.answering:
+        if parts := control.contents.get((txid, bolt)):
+            content[bolt] = {ALL_TASKS: AnswersDigest.sum(parts.values())}
+    return content
 
 
 def _in_order(parts: Mapping[int, Json]) -> dict[str, Json]:

@@ -13,6 +13,10 @@ Rules
 4. The content of a later attempt is compared when its run is judged, so before the coordinator
    learns that it was processed. If it differs, the attempt fails with ``NonRepeatableBatch`` and is
    never committed. The topology stops after all earlier txids were committed.
+5. What a bolt was answered outside is content too, if all spouts above repeat their batches. Each
+   answer is taken together with the row that it is for, and all tasks are one part, whose order
+   does not count: which task gets a row depends on slots. So answers that two equal rows of a batch
+   have exchanged are not told.
 
 These are not compared: batches of opaque spouts, whose replays may differ; batches of a plain spout
 whose parallelism has changed; batches planned before a start with ``check_replays=False``.
@@ -24,8 +28,8 @@ for 100,000 words. It is the fastest digest in Python, and no secret depends on 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -39,6 +43,9 @@ if TYPE_CHECKING:
 
 DIGEST_CHARACTERS = 16
 """64 bits. Two different contents have the same digest by chance once in 10^19 replays."""
+
+ALL_TASKS = "0"
+"""The only part of the content of a bolt."""
 
 _TEXT = (pa.string().id, pa.binary().id)
 
@@ -103,6 +110,44 @@ class Digest:
             self._hashes[name] = hashlib.sha1(data, usedforsecurity=False)
 
 
+class HasContent(Protocol):
+    """A bolt whose answers are compared in a replay."""
+
+    @property
+    def content(self) -> Json:
+        """The content of the task, once its batch is finished."""
+
+
+class AnswersDigest:
+    """Computes the content of the answers that a task got for its rows, in any order."""
+
+    def __init__(self) -> None:
+        self._count = self._sum = 0
+
+    def add(self, row: Sequence[Any], answer: Sequence[Any] | None) -> None:
+        """Add the answer for a row; None if the row was set aside."""
+        text = repr((tuple(row), answer if answer is None else tuple(answer)))
+        digest = hashlib.sha1(text.encode(errors="surrogatepass"), usedforsecurity=False)
+        self._count += 1
+        self._sum += int(digest.hexdigest()[:DIGEST_CHARACTERS], 16)
+
+    @property
+    def content(self) -> Json:
+        """The content as ``[answers, digest]``."""
+        return [self._count, f"{self._sum % 16**DIGEST_CHARACTERS:0{DIGEST_CHARACTERS}x}"]
+
+    @staticmethod
+    def sum(contents: Iterable[Json]) -> Json:
+        """Return the content of several tasks together."""
+        total = AnswersDigest()
+        for each in contents:
+            match each:
+                case [int(count), str(digest)]:
+                    total._count += count
+                    total._sum += int(digest, 16)
+        return total.content
+
+
 def check_replay(
     compiled: CompiledTopology,
     attempt: TransactionAttempt,
@@ -124,6 +169,8 @@ def check_replay(
         return
     for id in compiled.spouts:
         _check_spout(compiled, id, attempt, known.get(id, {}), brought.get(id, {}))
+    for id in compiled.answering:
+        _check_answers(compiled, id, attempt, known.get(id, {}), brought.get(id, {}))
 
 
 def _check_spout(
@@ -149,6 +196,28 @@ def _check_spout(
             part=int(part),
             expected=known[part],
             got=brought[part],
+        )
+
+
+def _check_answers(
+    compiled: CompiledTopology,
+    id: str,
+    attempt: TransactionAttempt,
+    known: Mapping[str, Json],
+    brought: Mapping[str, Json],
+) -> None:
+    if ALL_TASKS in known and known[ALL_TASKS] != brought.get(ALL_TASKS):
+        raise NonRepeatableBatch(
+            f"the replay of txid {attempt.txid} of topology {compiled.topology_id!r} was answered "
+            f"in another way than before; got {_told(brought.get(ALL_TASKS))} in bolt {id!r}; "
+            f"expected {_told(known[ALL_TASKS])}, as the first attempt that was processed; it is "
+            "not committed; let the service answer equal calls equally, or make the spout and the "
+            "states opaque; if the change is meant, start once with Config(check_replays=False)",
+            topology=compiled.topology_id,
+            component=id,
+            txid=attempt.txid,
+            expected=known[ALL_TASKS],
+            got=brought.get(ALL_TASKS),
         )
 
 

@@ -13,13 +13,13 @@ on the same records.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, nullcontext
 
 import pyarrow as pa
 
 from txtopo.attempt import TransactionAttempt
-from txtopo.context import Stamp, no_states
+from txtopo.context import Stamp, never, no_states
 from txtopo.errors import RecomputedError, RunLostError, StateUsageError
 from txtopo.metadata import BatchMetadata
 from txtopo.stages.bolt_tasks import run_bolt
@@ -51,6 +51,7 @@ def run_stage(
     permits: Permits = no_permits,
     times: ComponentTimes | None = None,
     observer: Observer | None = None,
+    abandoned: Callable[[], bool] = never,
 ) -> Iterator[Record]:
     """Run one level of a run in one slot.
 
@@ -64,6 +65,7 @@ def run_stage(
         permits: Returns what each bolt of a commit phase in this process asks before each call.
         times: Takes how long each component of such a commit phase took.
         observer: Is told of the tuples of the tasks, and of what user code raises.
+        abandoned: Returns whether nobody wants the run any more; asked by bolts that wait.
 
     Yields:
         The records that the stage sends, each with its address.
@@ -74,7 +76,8 @@ def run_stage(
     with ExitStack() as closing:
         if states is None:
             states = open_in_task(stage.compiled, closing)
-        yield from _Stage(stage, states, rows, writes, permits, times, observer).run(records)
+        one = _Stage(stage, states, rows, writes, permits, times, observer, abandoned)
+        yield from one.run(records)
 
 
 class _Stage:
@@ -89,7 +92,9 @@ class _Stage:
         permits: Permits,
         times: ComponentTimes | None,
         observer: Observer | None,
+        abandoned: Callable[[], bool],
     ) -> None:
+        self._abandoned = abandoned
         self._stage, self._permits, self._times = stage, permits, times
         self._observer = observer
         self._rows = rows
@@ -222,7 +227,7 @@ class _Stage:
         emission = Emission(self._channel, component, txid=attempt.txid, task=task)
         states = TaskStates(self._states, component.id, attempt)
         opens = states.state if self._stage.chain == "commit" else no_states
-        context = compiled.context(component, task, lambda: stamp, opens)
+        context = compiled.context(component, task, lambda: stamp, opens, self._abandoned)
         bolt = component.prototype.copy()
         permit = self._permits(component.id)
         yield from run_bolt(bolt, compiled.config, context, attempt, arrivals, emission, permit)

@@ -217,6 +217,8 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
             name=operator,
         )
     why = runs_later(function)
+    if operator == "map_async" and is_coroutine_function(function):
+        why = ""
     if why and (why == ASYNC or operator != "flat_map"):
         raise TopologyError(
             f"the function of {operator} does not return a value; got "
@@ -238,6 +240,12 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
             f"({', '.join(arguments)})",
             name=operator,
         ) from error
+
+
+def is_coroutine_function(function: object) -> bool:
+    """Return whether a call of a function returns a coroutine; an object has it in __call__."""
+    called = (function, getattr(function, "__call__", None))  # noqa: B004
+    return any(map(inspect.iscoroutinefunction, called))
 
 
 def parallelism_of(operator: str, given: int | None, inherited: int) -> int:

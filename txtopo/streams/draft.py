@@ -56,6 +56,11 @@ class Draft:
         self._tables: dict[tuple[str, str], str] = {}
         self._timed: dict[str, str] = {}
 
+    @property
+    def takes_dead_letters(self) -> bool:
+        """Whether a row that cannot be processed becomes a dead letter."""
+        return self._dead_letters is not None
+
     @contextmanager
     def all_or_nothing(self) -> Iterator[None]:
         """Forget the ids, tables and nodes of an operator that fails, so that it can be corrected.

@@ -22,6 +22,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.collector import ArrowOutputCollector
 from txtopo.context import TaskContext
 from txtopo.durations import Duration, duration
 from txtopo.errors import ConfigError, TopologyError
@@ -217,7 +218,7 @@ class JoinLookup(Operator):
         """The table whose version is planned with each batch."""
         return {self.table.id: self.table}
 
-    def bound(self, context: TaskContext) -> JoinLookup:
+    def bound(self, context: TaskContext, collector: ArrowOutputCollector) -> JoinLookup:
         """Return this operator for a batch: with the version of its plan."""
         return replace(self, version=context.versions[self.table.id])
 

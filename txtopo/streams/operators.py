@@ -24,7 +24,9 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.emitted_values import BATCH_TUPLES_MAX
 from txtopo.errors import EmitError
+from txtopo.metadata import Json
 from txtopo.stages.columns import conform, to_batches
+from txtopo.stages.replays import AnswersDigest
 from txtopo.state.columns import rows_of
 from txtopo.traits import Traits, VersionedTable
 from txtopo.tuples import DEFAULT_STREAM, Fields, Origin, Stream, Tuple
@@ -45,6 +47,7 @@ class Operator(ABC):
         word: The name of its method.
         divides: Whether it emits to the two streams of a branch.
         needs_planned_time: Whether it needs the time at which the batch was planned.
+        asks_outside: Whether its rows are answers from outside; it then may set rows aside.
     """
 
     id: str
@@ -54,6 +57,7 @@ class Operator(ABC):
     word: ClassVar[str]
     divides: ClassVar[bool] = False
     needs_planned_time: ClassVar[bool] = False
+    asks_outside: ClassVar[bool] = False
 
     @property
     def told(self) -> str:
@@ -65,9 +69,19 @@ class Operator(ABC):
         """The outside tables that the operator reads, by id."""
         return {}
 
-    def bound(self, context: TaskContext) -> Operator:
-        """Return this operator with the data of a batch that it needs; by default, unchanged."""
+    def bound(self, context: TaskContext, collector: ArrowOutputCollector) -> Operator:
+        """Return this operator with what it needs of a batch; by default, unchanged.
+
+        Args:
+            context: What the task is told.
+            collector: Takes rows that are set aside; what is emitted is not the operator's concern.
+        """
         return self
+
+    @property
+    def content(self) -> Json:
+        """What a replay of the task is compared by, for an operator that asks outside."""
+        return None
 
     @abstractmethod
     def apply(self, batch: pa.RecordBatch, attempt: TransactionAttempt) -> Iterator[pa.RecordBatch]:
@@ -218,7 +232,7 @@ class AddPlannedTime(Operator):
     word = "with_planned_time"
     needs_planned_time = True
 
-    def bound(self, context: TaskContext) -> AddPlannedTime:
+    def bound(self, context: TaskContext, collector: ArrowOutputCollector) -> AddPlannedTime:
         """Return this operator for a batch: with its time."""
         return replace(self, time=context.planned_time)
 
@@ -316,13 +330,21 @@ class FusedOperators(ArrowBolt):
     def traits(self) -> Traits:
         """The traits of all operators together, with the lookups that they read."""
         lookups = {id: table for each in self._chain for id, table in each.lookups.items()}
+        asking = any(each.asks_outside for each in self._chain)
         clients = {name for each in lookups.values() for name in each.client_modules}
         return Traits(
             needs_planned_time=any(each.needs_planned_time for each in self._chain),
             lookups=lookups,
             client_modules=sorted(clients),
             operators=tuple(each.told for each in self._chain),
+            asks_outside=asking,
+            makes_dead_letters=asking,
         )
+
+    @property
+    def content(self) -> Json:
+        """What a replay of the task is compared by."""
+        return AnswersDigest.sum(each.content for each in self._chain if each.asks_outside)
 
     def prepare(
         self,
@@ -333,7 +355,7 @@ class FusedOperators(ArrowBolt):
     ) -> None:
         """Get ready for one attempt."""
         self._collector, self._attempt = collector, attempt
-        self._chain = tuple(each.bound(context) for each in self._chain)
+        self._chain = tuple(each.bound(context, collector) for each in self._chain)
 
     def execute(self, batch: pa.RecordBatch) -> None:
         """Pass a batch through all operators."""

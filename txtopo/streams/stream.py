@@ -16,6 +16,7 @@ from txtopo.state.aggregates import Aggregate
 from txtopo.state.lifetimes import SEEN
 from txtopo.state.reader import ReaderView
 from txtopo.state.registry import State
+from txtopo.streams.async_calls import LIMIT, TIMEOUT, map_async
 from txtopo.streams.batch_aggregate import (
     BatchAggregate,
     BatchPartials,
@@ -180,6 +181,44 @@ class DataStream:
         check_function("map", function, "row")
         declared = declared_fields("map", fields)
         return self._stateless(MapRows, declared, function, id, parallelism)
+
+    def map_async(
+        self,
+        function: Callable[[Tuple], object],
+        fields: str | Fields,
+        *,
+        limit: int = LIMIT,
+        timeout: Duration | None = TIMEOUT,
+        retries: int = 0,
+        dead_letters_on: Sequence[type[Exception]] | type[Exception] = (),
+        id: str | None = None,
+        parallelism: int | None = None,
+    ) -> DataStream:
+        """Replace each row by what a call outside answers, with many calls at a time.
+
+        The order of the rows is kept. A row whose call fails fails the batch, which is done again,
+        or becomes a dead letter. In a replay below spouts that are not opaque the answers must be
+        the same; else the run ends with ``NonRepeatableBatch``, and nothing is committed.
+
+        Args:
+            function: ``async def``, which returns a list of values; any other function is called
+                on a thread for each row.
+            fields: Their fields, as in ``"city string, degrees double"``.
+            limit: The most calls at a time, of each task.
+            timeout: How long a call may take; None for no limit.
+            retries: How often a call that failed is made again, after a growing pause.
+            dead_letters_on: Exceptions that make a dead letter of the row if the last try raises
+                them. ``RecordFailed`` does so at once, without being listed.
+            id: See the class.
+            parallelism: See the class.
+
+        Raises:
+            TopologyError: An argument is wrong; the stream is below a committer; or rows of it
+                are taken back.
+        """
+        return map_async(
+            self, function, fields, limit, timeout, retries, dead_letters_on, id, parallelism
+        )
 
     def flat_map(
         self,

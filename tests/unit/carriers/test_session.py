@@ -11,7 +11,7 @@ import pytest
 from tests.harness.processes import run_child
 from txtopo import Count, Fields, PersistentAggregate, TransactionalTopologyBuilder, open_state
 from txtopo.carriers.daemon import FreezingCollector
-from txtopo.carriers.session import open_session, tuned_conf
+from txtopo.carriers.session import added, not_fetched, open_session, tuned_conf
 from txtopo.errors import ConfigError
 from txtopo.spouts import MemoryTransactionalSpout
 
@@ -108,3 +108,23 @@ def test_a_run_whose_session_is_stopped_ends_and_says_so(tmp_path: Path) -> None
     assert restarted["restarts"] == 1
     assert "ConfigError" in restarted["error"]
     assert "the Spark session has been stopped" in restarted["error"]
+
+
+@pytest.mark.parametrize(
+    ("given", "value", "together"),
+    [
+        (None, "io.delta:one:1", "io.delta:one:1"),
+        ("org.own:two:2", "io.delta:one:1", "org.own:two:2,io.delta:one:1"),
+        ("io.delta:one:1", "io.delta:one:1", "io.delta:one:1"),
+    ],
+)
+def test_what_the_environment_sets_is_kept_beside_what_a_store_needs(
+    given: str | None, value: str, together: str
+) -> None:
+    assert added(given, value) == together
+
+
+def test_a_session_that_cannot_fetch_its_packages_says_what_to_do() -> None:
+    error = not_fetched(RuntimeError("JAVA_GATEWAY_EXITED"), "io.delta:one:1")
+    assert "TXTOPO_JARS" in str(error)
+    assert (error.setting, error.got) == ("spark.jars.packages", "io.delta:one:1")

@@ -14,6 +14,7 @@ from multiprocessing import get_context
 from pathlib import Path
 
 from tests.harness.report_page import write_section
+from tests.unit.streams.call_programs import judged_call_program
 from tests.unit.streams.captured_programs import judged_log
 from tests.unit.streams.expiring_programs import judged_expiring_program
 from tests.unit.streams.join_programs import judged_join
@@ -34,6 +35,7 @@ JUDGES = (
     judged_row_windows,
     judged_timer_program,
     judged_expiring_program,
+    judged_call_program,
 )
 """The families of random programs."""
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -96,12 +97,26 @@ def test_each_merge_takes_back_what_its_txid_has_written_by_then() -> None:
     )
 
 
-def test_the_error_names_the_command_that_fetches_the_jars(
+def test_without_jars_spark_fetches_those_of_the_installed_package(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv(JARS, raising=False)
+    monkeypatch.setattr("sys.prefix", str(tmp_path))
+
+    found = session_conf()
+    spark = ".".join(version("pyspark").split(".")[:2])
+    wanted = f"io.delta:delta-spark_{spark}_2.13:{version('delta-spark')}"
+    assert found["spark.jars.packages"] == wanted
+    assert "DeltaSparkSessionExtension" in found["spark.sql.extensions"]
+    assert "spark.driver.extraClassPath" not in found
+
+
+def test_a_named_folder_without_jars_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(JARS, str(tmp_path))
 
-    with pytest.raises(ConfigError, match="make delta-jar") as caught:
+    with pytest.raises(ConfigError, match="unset it, and Spark fetches them") as caught:
         session_conf()
     assert str(tmp_path) in str(caught.value)
 
@@ -112,7 +127,7 @@ def test_the_error_names_the_command_that_fetches_the_jars(
 def test_a_session_that_cannot_is_refused() -> None:
     plain: Any = Settings()
 
-    with pytest.raises(ConfigError, match=r"DeltaSparkSessionExtension.*make delta-jar"):
+    with pytest.raises(ConfigError, match=r"DeltaSparkSessionExtension.*let txtopo build it"):
         check_session(plain)
 
 
