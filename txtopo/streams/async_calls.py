@@ -112,8 +112,11 @@ def map_async(
         )
     check_function("map_async", function, "row")
     declared = declared_fields("map_async", fields)
-    several = isinstance(dead_letters_on, Sequence)
-    listed = tuple(dead_letters_on) if several else (dead_letters_on,)
+    listed: tuple[type[Exception], ...]
+    if isinstance(dead_letters_on, Sequence):
+        listed = tuple(dead_letters_on)
+    else:
+        listed = (dead_letters_on,)
     for error in listed:
         check_listed("map_async", error)
     if listed and not stream.draft.takes_dead_letters:
