@@ -265,8 +265,10 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         report = getattr(self._reader, "reportLatestOffset", lambda: None)
         try:
             newest = copied(report(), "reportLatestOffset")
-            if newest is not None or not self._limited:
-                return end if newest is None else newest
+            if newest is not None or isinstance(self._reader, SimpleReader):
+                return newest  # a simple reader reads as much at a time as it likes
+            if not self._limited:
+                return end
             limit = self._reader.getDefaultReadLimit() if self._rows_max is None else self._rows_max
         except Exception:
             text = "the source could not report its latest offset; its lag is not known"

@@ -288,6 +288,7 @@ def test_a_client_outlives_the_batch_that_made_it() -> None:
     assert loops[0] is loops[1]
 
 
+@pytest.mark.integration
 def test_a_fork_makes_a_loop_of_its_own() -> None:
     applied(Service().ask, ["ok"])
     child = os.fork()

@@ -875,7 +875,7 @@ def test_a_lookup_that_makes_no_sense_is_refused(given: dict[str, Any], error: s
         (lambda s, t: s.join(t, on="shop", how="outer"), r"join has no how='outer'"),
         (lambda s, t: s.join("shops", on="shop"), r"join takes no str"),
         (lambda s, t: s.join(t, on="shop", within=("0 s", "1 s")), r"lookup takes no within"),
-        (lambda s, t: s.join(s, on="shop"), r"join needs event time"),
+        (lambda s, t: s.join(s, on="shop"), r"join of two streams needs a state"),
         (lambda s, t: s.join(a_lookup(StreamBuilder("c")), on="shop"), r"of another StreamBuilder"),
         (lambda s, t: s.select("shop", country="id").join(t, on="shop"), r"'country' twice"),
         (lambda s, t: s.with_planned_time("shop"), r"would make column 'shop' twice"),

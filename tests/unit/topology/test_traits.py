@@ -12,9 +12,11 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import fields
 from typing import Any
+from unittest import mock
 
 import pytest
 
+from state_backends.memory import MemoryBackend
 from txtopo import (
     BasicBolt,
     BatchBolt,
@@ -29,11 +31,13 @@ from txtopo import (
     open_state,
 )
 from txtopo.bolts import KafkaSink
-from txtopo.builders.dead_letters import SINK
+from txtopo.builders.dead_letters import SINK, _can_make
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.explanation.explaining import explain_topology
 from txtopo.explanation.explanation import Explanation
 from txtopo.operations.fork import _notes, _refused
+from txtopo.runtime.run_context import open_states
+from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.spout_planner import SpoutPlanner
 from txtopo.spouts import (
     ClockTransactionalSpout,
@@ -158,6 +162,11 @@ def sink_of_dead_letters(traits: Traits) -> tuple[str, ...]:
     return builder.build_topology().graph.components[SINK].traits.operators
 
 
+def never_deleted(traits: Traits) -> str | None:
+    with mock.patch.object(MemoryBackend, "deletes_expired", False):
+        return refusal(lambda: open_states(topology(traits), ThreadScheduler("told")))
+
+
 def no_amount(fields: Fields) -> None:
     raise FieldsError(f"there is no amount; got {fields}")
 
@@ -192,8 +201,14 @@ READ: dict[str, tuple[object, Callable[[Traits], object]]] = {
     "reads_states": (False, one_by_one),
     "rows": (Meaning("hours", "they are hours"), change),
     "buffered": (Meaning("left word", "it has no names"), change),
+    "asks_outside": (
+        True,
+        lambda told: compile_topology(topology(told), Config(), 1).answering,
+    ),
+    "makes_dead_letters": (True, lambda told: _can_make(topology(told).components["told"])),
     "begins_with_below": ("it would close again", lambda told: change(told, "another")),
     "retractions": ("default", lambda told: change(told, "another")),
+    "expires": (True, never_deleted),
     "one_task": ("one producer", lambda told: refusal(lambda: topology(told, tasks=2))),
     "refuses_opaque": ("it was seen", lambda told: refusal(lambda: topology(told, opaque()))),
     "check_input": (no_amount, lambda told: refusal(lambda: topology(told))),

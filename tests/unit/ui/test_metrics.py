@@ -115,8 +115,9 @@ def values(family: Metric) -> dict[tuple[str, ...], float]:
 def exported() -> dict[str, set[str]]:
     """Return the names of all series, with their labels."""
     found: dict[str, set[str]] = {}
-    files = {"first/files": 3, "first/bytes": 1000}  # of the first part of a sequence
-    boards = [board_of({"0": 3}), board_of(files), trees_board()]
+    units = dict.fromkeys(("bytes", "versions", "keys", "offsets", "seconds"), 2)
+    others = {"first/files": 3, **units}  # the files are of the first part of a sequence
+    boards = [board_of({"0": 3}), board_of(others), trees_board()]
     for board in boards:
         for family in read(board).values():
             for sample in family.samples:
