@@ -386,6 +386,8 @@ class TableCommitter(ArrowBolt, Committer):
             # The old row of a key goes right before the new one.
             order = np.argsort(np.append(existed, exists), kind="stable")
             both = pa.concat_tables([back, put]).take(pa.array(order))
+            # A row is taken back as it was put, though -0.0 and 0.0 in the state are equal.
+            both = with_plain_zeros(both, names)
             self._emit([*both.columns, pa.array(order < len(existed))], CHANGES_RETRACTED)
 
     def _seen(self, rows: pa.Table, places: pa.Int64Array) -> pa.Table:

@@ -19,7 +19,7 @@ from txtopo import Count, Fields, StreamBuilder, Sum, TopologyError, open_state
 from txtopo.errors import EmitError, RecordFailed, SchemaDrift, TopologyChanged
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream
-from txtopo.streams.captured_changes import CapturedTable
+from txtopo.streams.captured_changes import OPERATIONS, CapturedTable
 
 WATERMARK = ("watermark", "default")
 
@@ -146,6 +146,23 @@ def test_a_row_that_comes_again_with_its_truncate_stays_as_it_is() -> None:
 def test_a_truncate_is_refused_by_default(position: Any) -> None:
     with pytest.raises(EmitError, match=r"t was truncated|'t' was truncated.*on_truncate"):
         Captured(position=position).run(("t", None, None, 30))
+
+
+@pytest.mark.rule("txtopo.streams.captured_changes", "Rules", 1)
+def test_a_zero_is_taken_back_as_it_was_emitted() -> None:
+    """-0.0 and 0.0 are equal, so the second one is not emitted, and would be taken back."""
+    fields = Fields("op string, id double, v double, at long")
+    txids = txids_of(CapturedTable(fields, ("id",), ("v",), "op", OPERATIONS, ("at",)))
+    rows = [["c", 1, -0.0, 1], ["u", 1, 0.0, 2], ["u", 1, 5, 3], ["c", -0.0, 2, 4]]
+
+    found = [txids.run({"rows": batch_of([row], fields)}, None) for row in rows]
+    shown = [[(str(row["id"]), str(row["v"]), row["retracted"]) for row in each] for each in found]
+    assert shown == [
+        [("1.0", "0.0", False)],
+        [],
+        [("1.0", "0.0", True), ("1.0", "5.0", False)],
+        [("0.0", "2.0", False)],
+    ]
 
 
 LINES = {"timeline": "line", "on_new_timeline": "snapshot", "on_truncate": "clear"}

@@ -89,6 +89,19 @@ def test_it_is_right_in_groups_of_txids(program: Any) -> None:
     assert groups["written"] > 0
 
 
+def test_a_zero_is_taken_back_as_it_was_put() -> None:
+    """-0.0 and 0.0 are equal in a table, but a function may tell them apart."""
+
+    def program(sales: DataStream, state: Any) -> None:
+        rows = sales.as_table(state("last"), key="shop").changes(retracted=True)
+        texts = rows.with_columns(lambda row: [str(row["x"])], "text string")
+        texts.as_table(state("texts"), key="shop", value="text")
+
+    rows = [["a", -0.0], ["a", 0.0], ["a", 5.0], ["b", 0.0], ["b", -0.0]]
+    (texts,) = held(rows, "shop string, x double", program, "texts")
+    assert texts == {"a": "5.0", "b": "0.0"}
+
+
 def held(rows: Any, fields: str, program: Any, *tables: str) -> list[dict[Any, Any]]:
     """Run a program over rows, one in a txid, and return what tables hold."""
     builder = StreamBuilder("changes")
