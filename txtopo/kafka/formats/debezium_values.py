@@ -10,7 +10,7 @@ text may be base64 or digits. Otherwise the value is refused.
 declared type          accepted
 =====================  ========================================================================
 string                 text: also of enums, Json, Xml, Uuid, ZonedTimestamp; a time of day of a
-                       known unit, as ``"08:30:00.5"``
+                       known unit, as ``"08:30:00.5"``; no bytes, which are base64 in JSON
 boolean                true and false; 0 and 1
 byte, short, int,      a whole number that is not a time, since its unit may change with the column
 long
@@ -115,13 +115,13 @@ def converter(declared: str, meaning: ColumnMeaning, modes: Encodings) -> Conver
     Raises:
         ValueError: No value of this meaning fits the declared type.
     """
-    if declared.startswith("decimal"):
-        precision, scale = map(int, declared[8:-1].split(","))
-        return _decimal_of(precision, scale, meaning, modes)
     if declared in ("timestamp", "timestamp_ntz"):
         return _timestamp_of(declared, meaning, modes)
     if meaning.name in _TIMES and declared not in ("string", "date"):
         raise _misfit(declared, meaning, "timestamp, timestamp_ntz, date, or string for times of")
+    if declared.startswith("decimal"):
+        precision, scale = map(int, declared[8:-1].split(","))
+        return _decimal_of(precision, scale, meaning, modes)
     if declared == "date":
         return _date_of(meaning)
     if declared == "string":
@@ -178,6 +178,9 @@ def _text_of(meaning: ColumnMeaning) -> Convert:
     unit_ns = _TIMES_OF_DAY_NS.get(str(meaning.name))
     if unit_ns is None and meaning.name in _TIMES:
         raise _misfit("string", meaning, "timestamp, timestamp_ntz or date for")
+    if meaning.kind == "bytes":  # base64 in JSON, which looks like a text
+        expected = "decimal of" if meaning.name == _DECIMAL else "binary for"
+        raise _misfit("string", meaning, expected)
 
     def to_text(value: Any) -> object:
         if isinstance(value, str):
