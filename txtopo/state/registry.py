@@ -272,6 +272,8 @@ class State:
         exact = []
         for name, value in self.defaults:
             fields = Fields.of([one for one in self.value if one.name == name])
+            if not fields:  # until an operator sets the columns
+                continue
             exact.append((name, Columns(table, "value", fields).exact([value])[0]))
         return tuple(exact)
 
@@ -384,7 +386,8 @@ def open_state(
         'opaque'
     """
     _check_declaration(kind, mode, table)
-    given = _check_defaults(defaults, value)
+    # An operator that sets the columns checks their defaults then.
+    given = _check_defaults(defaults, None if value is _DEFAULT_VALUE else value)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"
     parts = (key, value, (), mode, origin, None, given, False)
     state = State(url, kind, table, *parts).at(url)
@@ -416,8 +419,8 @@ def _check_declaration(kind: object, mode: object, table: object) -> None:
         )
 
 
-def _check_defaults(given: object, value: Fields) -> tuple[tuple[str, Any], ...]:
-    """Return defaults as pairs, after a check that each fits its column."""
+def _check_defaults(given: object, value: Fields | None) -> tuple[tuple[str, Any], ...]:
+    """Return defaults as pairs, after a check that each fits its column, if these are known."""
     defaults: object = {} if given is None else given
     if not isinstance(defaults, Mapping):
         raise TopologyError(
@@ -426,7 +429,7 @@ def _check_defaults(given: object, value: Fields) -> tuple[tuple[str, Any], ...]
             setting="defaults",
             got=f"{given!r:.200}",
         )
-    for name, default in defaults.items():
+    for name, default in () if value is None else defaults.items():
         fields = [one for one in value if one.name == name]
         if not fields:
             raise TopologyError(

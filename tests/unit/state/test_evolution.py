@@ -115,3 +115,14 @@ def test_a_column_that_is_taken_away_is_remembered() -> None:
 def test_a_default_that_cannot_be_is_refused_at_once(defaults: Any, why: str) -> None:
     with pytest.raises(TopologyError, match=why):
         state("a long", defaults=defaults)
+
+
+def test_a_default_may_be_given_where_an_operator_sets_the_columns() -> None:
+    """The error of a new column without a default advises it."""
+    given = open_state("memory:", table="t", defaults={"b": 1})
+    set_by_operator = given.with_columns(Fields("id long"), Fields("a long, b long"))
+
+    assert given.layout().defaults == ()
+    assert set_by_operator.layout().defaults == (("b", 1),)
+    with pytest.raises(TopologyError, match="does not name a value column; got 'b'; expected"):
+        given.with_columns(Fields("id long"), Fields("a long"))
