@@ -33,8 +33,9 @@ The timeline is the connector, its ``name`` and the base name of the binlog file
 not say whose binlog it was: ``source.server_id`` is the server on which a change was first made,
 and 0 in a snapshot. So the format is told which servers write into the one binlog that the
 connector reads. A change of any other server has a timeline of its own: after a failover the
-numbers of files begin anew. GTIDs do not help, since they name the server of a change as well, and
-are not ordered within a transaction.
+numbers of files begin anew. The rows of a new snapshot do not have that timeline, so a connector
+that takes one then needs another name. GTIDs do not help, since they name the server of a change as
+well, and are not ordered within a transaction.
 
 Incremental snapshots
 ---------------------
