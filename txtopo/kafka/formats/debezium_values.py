@@ -33,6 +33,7 @@ import base64
 import binascii
 import datetime
 import decimal
+import math
 import re
 import struct
 from collections.abc import Callable
@@ -158,19 +159,25 @@ def _boolean(value: Any) -> object:
     raise _other(value, "true or false")
 
 
-def _double(value: Any) -> object:
+def _double(value: Any) -> float:
     if value in ("NaN", "Infinity", "-Infinity"):
         return float(value)
     if type(value) is int and abs(value) > 2**53 and int(float(value)) != value:
         raise _other(value, "a number that a double has")
     if type(value) not in (int, float, decimal.Decimal):
         raise _other(value, "a number")
-    return float(value)
+    number = float(value)
+    if math.isinf(number) and value != number:  # digits of JSON beyond its range
+        raise _other(value, "a number that a double has")
+    return number
 
 
 def _single(value: Any) -> object:
     number = _double(value)
-    struct.pack("<f", number)  # which raises OverflowError beyond its range
+    # It raises OverflowError beyond its range. Digits of a fraction are rounded as in a column.
+    (held,) = struct.unpack("<f", struct.pack("<f", number))
+    if type(value) is int and held != value:
+        raise _other(value, "a number that a float has")
     return number
 
 

@@ -247,6 +247,8 @@ DESCRIBED = [
     ("double", "NaN", ("double",), float("nan")),
     ("float", 0.5, ("float",), 0.5),
     ("float", 1e300, ("double",), None),
+    ("float", 2**24 + 1, ("int32",), None),
+    ("double", 10**400, ("double",), None),
     ("double", "EtaH", DECIMAL, None),
     ("boolean", True, ("boolean",), True),
     ("boolean", 1, ("int16",), True),
@@ -317,6 +319,16 @@ def test_without_a_schema_what_could_be_two_things_must_be_told(
             one(declared, value, **options)
     else:
         assert one(declared, value, **options) == expected
+
+
+def test_a_number_beyond_the_range_of_a_double_is_refused() -> None:
+    written = data(envelope("c", postgresql(1), after={"id": 1, "v": 7}))
+    assert written is not None
+    with pytest.raises(EmitError, match="a number that a double has"):
+        rows(
+            Debezium("id long, v double", key="id"),
+            Record(written.replace(b'"v": 7', b'"v": -1e400')),
+        )
 
 
 def test_a_placeholder_of_another_name_is_found() -> None:
