@@ -360,7 +360,8 @@ class CapturedChanges(ArrowBolt, Committer):
             renewed: Whether another timeline has begun, so that all rows go.
         """
         table = self._captured
-        events = with_plain_zeros(events, table.key)
+        # A store may lose the sign of a zero, and rows that differ only in it are equal.
+        events = with_plain_zeros(events, [*table.key, *table.value, *table.position])
         all_rows = renewed or bound is not None
         stored = values.all_columns() if all_rows else values.get_columns(self._keys(events))
         stored = self._remembered(stored)
@@ -438,8 +439,7 @@ class CapturedChanges(ArrowBolt, Committer):
         if table.position:
             before = before.filter(before.column(GONE.name).is_null())
         names, value = [*table.key, *table.value], list(table.value)
-        # A store may lose the sign of a zero, and rows that differ only in it are equal.
-        before, rows = (with_plain_zeros(each.select(names), names) for each in (before, rows))
+        before, rows = before.select(names), rows.select(names)
         place = positions(self._keys(rows), self._keys(before))
         same = there(place) & ~differing(before.take(place).select(value), rows.select(value))
         stays = there(positions(self._keys(before), self._keys(rows.filter(pa.array(same)))))
