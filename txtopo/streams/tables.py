@@ -380,14 +380,15 @@ class TableCommitter(ArrowBolt, Committer):
             existed, exists = np.flatnonzero(there(was)), np.flatnonzero(there(now))
             names = [*self._keys, *new.column_names]
             back, put = (
-                pa.table([*keys.columns, *rows.columns], names=names).take(pa.array(place))
+                # A row is taken back as it was put, though -0.0 and 0.0 in the state are equal.
+                with_plain_zeros(pa.table([*keys.columns, *rows.columns], names=names), names).take(
+                    pa.array(place)
+                )
                 for rows, place in ((old, existed), (new, exists))
             )
             # The old row of a key goes right before the new one.
             order = np.argsort(np.append(existed, exists), kind="stable")
             both = pa.concat_tables([back, put]).take(pa.array(order))
-            # A row is taken back as it was put, though -0.0 and 0.0 in the state are equal.
-            both = with_plain_zeros(both, names)
             self._emit([*both.columns, pa.array(order < len(existed))], CHANGES_RETRACTED)
 
     def _seen(self, rows: pa.Table, places: pa.Int64Array) -> pa.Table:
