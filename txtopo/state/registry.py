@@ -429,7 +429,9 @@ def _check_defaults(given: object, value: Fields | None) -> tuple[tuple[str, Any
             setting="defaults",
             got=f"{given!r:.200}",
         )
-    for name, default in () if value is None else defaults.items():
+    if value is None:
+        return tuple(defaults.items())
+    for name, default in defaults.items():
         fields = [one for one in value if one.name == name]
         if not fields:
             raise TopologyError(
