@@ -112,11 +112,8 @@ def map_async(
         )
     check_function("map_async", function, "row")
     declared = declared_fields("map_async", fields)
-    listed: tuple[type[Exception], ...]
-    if isinstance(dead_letters_on, Sequence):
-        listed = tuple(dead_letters_on)
-    else:
-        listed = (dead_letters_on,)
+    given = dead_letters_on
+    listed = tuple(given) if isinstance(given, Sequence) else (given,)
     for error in listed:
         check_listed("map_async", error)
     if listed and not stream.draft.takes_dead_letters:
