@@ -231,6 +231,7 @@ class CapturedChanges(ArrowBolt, Committer):
             operators=(f"rows of {', '.join(table.key)} from {table.op}, in order of {order}",),
             rows=meaning,
             retractions=DEFAULT_STREAM,
+            expires=table.expire_after is not None,
         )
 
     def prepare(

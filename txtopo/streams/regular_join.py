@@ -223,6 +223,7 @@ class RegularJoin(ArrowBolt, Committer):
             ),
             retractions=DEFAULT_STREAM if joined.takes_back else None,
             needs_planned_time=self.needs_planned_time,
+            expires=joined.expiry is not None,
         )
 
     def prepare(

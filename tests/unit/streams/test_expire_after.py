@@ -302,8 +302,14 @@ def test_values_without_a_time_do_not_expire_later() -> None:
         lambda rows, state: rows.group_by("key").update(
             lambda value, row: (1, None), "n long", state=state, expire_after=AFTER
         ),
+        lambda rows, state: rows.as_changes(
+            state, key="key", op="id", position="n", expire_after=AFTER
+        ),
+        lambda rows, state: rows.join(
+            rows.select("key", m="n"), on="key", state=state, expire_after=AFTER
+        ),
     ],
-    ids=["append", "store", "persistent_aggregate", "update"],
+    ids=["append", "store", "persistent_aggregate", "update", "as_changes", "join"],
 )
 def test_a_store_that_deletes_nothing_is_refused_at_the_start(
     make: Callable[..., object], monkeypatch: pytest.MonkeyPatch
