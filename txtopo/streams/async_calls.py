@@ -233,14 +233,15 @@ class MapAsync(Operator):
         """Return what the function answers for a row, after as many tries as it may have."""
         tried = 0
         while True:
+            if _being_stopped():  # a function that caught that has gone on
+                raise asyncio.CancelledError
             try:
                 async with asyncio.timeout(self.calls.timeout_s):
                     return await self._called(row)
             except RecordFailed as error:
                 return self._set_aside(error)
             except asyncio.CancelledError as error:
-                task = asyncio.current_task()
-                if task is not None and task.cancelling():
+                if _being_stopped():
                     raise  # nobody wants the answer; else the function was cancelled by its own
                 failure: BaseException = error
             except (Exception, SystemExit, KeyboardInterrupt) as error:  # noqa: BLE001 - user code
@@ -284,18 +285,20 @@ class MapAsync(Operator):
         return failed
 
 
+def _being_stopped() -> bool:
+    task = asyncio.current_task()
+    return task is not None and task.cancelling() > 0
+
+
 async def _on_a_thread(function: Callable[[Tuple], object], row: Tuple) -> object:
     """Call a function on a thread of its own, which ends with the process."""
     loop = asyncio.get_running_loop()
-    answered: asyncio.Future[object] = loop.create_future()
+    answered: asyncio.Future[tuple[object, BaseException | None]] = loop.create_future()
 
     def tell(answer: object, error: BaseException | None) -> None:
-        if answered.done():
-            return  # the call was given up
-        if error is None:
-            answered.set_result(answer)
-        else:
-            answered.set_exception(error)
+        if not answered.done():  # else the call was given up
+            # An error is part of the result: a future does not take every exception.
+            answered.set_result((answer, error))
 
     def call() -> None:
         answer, failure = None, None
@@ -307,4 +310,7 @@ async def _on_a_thread(function: Callable[[Tuple], object], row: Tuple) -> objec
 
     # Not of a pool: a call that never returns would keep the process from ending.
     threading.Thread(target=call, daemon=True).start()  # noqa: TID251 - waited for, in every world
-    return await answered
+    answer, error = await answered
+    if error is not None:
+        raise error
+    return answer

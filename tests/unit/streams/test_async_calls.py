@@ -188,6 +188,29 @@ def test_the_first_failure_stops_the_other_calls() -> None:
     assert sorted(service.stopped) == [0, 2]
 
 
+@pytest.mark.rule("txtopo.streams.async_calls", "Rules", 3)
+@pytest.mark.parametrize(("raises", "retries"), [(True, 1), (False, 0)])
+def test_a_function_that_catches_that_it_is_stopped_is_not_called_again(
+    raises: bool, retries: int
+) -> None:
+    asked: list[int] = []
+
+    async def ask(row: Any) -> list[Any]:
+        asked.append(row["number"])
+        if row["number"] == 1:
+            raise ValueError("the batch fails")
+        try:
+            await asyncio.Event().wait()
+        except asyncio.CancelledError:
+            if raises:
+                raise ConnectionError("the connection was closed") from None
+        return [row["number"]]
+
+    with pytest.raises(FailedException, match="the batch fails"):
+        applied(ask, ["ok"] * 10, limit=2, retries=retries, timeout_s=LIMIT_S)
+    assert asked == [0, 1, *[1] * retries]
+
+
 @pytest.mark.rule("txtopo.streams.async_calls", "Rules", 6)
 def test_calls_of_an_abandoned_attempt_are_stopped() -> None:
     service, asked, ended = Service(), threading.Event(), threading.Event()
@@ -255,6 +278,11 @@ def test_a_plain_function_is_called_on_threads() -> None:
         return [row["number"]]
 
     assert applied(ask, ["ok"] * 4, limit=2)[0] == [0, 1, 2, 3]
+
+
+def test_a_plain_function_may_raise_what_no_future_takes() -> None:
+    with pytest.raises(FailedException, match="StopIteration"):
+        applied(lambda row: [next(iter([]))], ["ok"], timeout_s=LIMIT_S)
 
 
 def test_a_plain_function_may_return_a_coroutine() -> None:
