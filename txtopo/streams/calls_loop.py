@@ -27,9 +27,8 @@ class _CallsLoop:
         with self._lock:
             if self._loop is None:
                 self._loop = asyncio.new_event_loop()
-                run = self._loop.run_forever
                 thread = threading.Thread(  # noqa: TID251 - no decision is made on it
-                    target=run, name="txtopo-calls", daemon=True
+                    target=_run, args=(self._loop,), name="txtopo-calls", daemon=True
                 )
                 thread.start()
                 self._join = thread.join
@@ -43,6 +42,15 @@ class _CallsLoop:
             self._join(_CLOSE_S)
             if not loop.is_running():
                 loop.close()
+
+
+def _run(loop: asyncio.AbstractEventLoop) -> None:
+    while True:
+        try:
+            loop.run_forever()
+        except (SystemExit, KeyboardInterrupt):
+            continue  # of a task that a function began, and told to who waits for that task
+        return
 
 
 _of_process = _CallsLoop()

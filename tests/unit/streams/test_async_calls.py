@@ -246,6 +246,19 @@ def test_a_call_may_even_exit() -> None:
     assert calls_loop().is_running()
 
 
+def test_the_loop_survives_a_task_of_a_function_that_exits() -> None:
+    async def leave() -> None:
+        raise SystemExit(3)
+
+    async def ask() -> BaseException | None:
+        task = asyncio.create_task(leave())
+        await asyncio.wait([task])
+        return task.exception()
+
+    asked = asyncio.run_coroutine_threadsafe(ask(), calls_loop())
+    assert repr(asked.result(LIMIT_S)) == "SystemExit(3)"
+
+
 @pytest.mark.parametrize("error", [FailedException("again"), TopologyError("wrong")])
 def test_an_error_of_txtopo_keeps_its_meaning_and_names_the_row(error: TxtopoError) -> None:
     async def ask(row: Any) -> list[Any]:
