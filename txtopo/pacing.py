@@ -61,13 +61,15 @@ wins over ``max_batch_delay_s``.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, field, fields
-from typing import ClassVar
+from typing import ClassVar, TypeVar
 
 from txtopo.errors import ConfigError
 from txtopo.metadata import Json
 from txtopo.setting_checks import Settings, check_positive_number, check_whole_number
+
+K = TypeVar("K", bound=Hashable)
 
 START_ROWS = 1_000
 """The first limit under a target: some milliseconds of work, doubled while batches use it."""
@@ -257,6 +259,7 @@ class Pacer:
         target_s = settings.target_commit_s
         self._sizer = None if target_s is None else Sizer(target_s)
         self._flight: dict[int, _InFlight] = {}
+        self._turns = Turns()
         self._waiting_since_s: float | None = None
         self._committed_s = -math.inf
 
@@ -306,7 +309,7 @@ class Pacer:
         if not shares and not storing:
             return self._held(held)
         if shares:
-            self._note(having, shares, limit, by)
+            self._note(having, shares, limit, by, asked.now_s)
         elif having:
             self._held(held)
         else:
@@ -317,7 +320,7 @@ class Pacer:
         for id, offer in asked.offers.items():
             if id in shares or id in storing:
                 share = shares.get(id, 0)
-                limits[id] = _by_partition(share, left[id], offer, asked.txid) if limiting else None
+                limits[id] = self._by_partition(id, share, left[id], offer) if limiting else None
         return Allowance(limits)
 
     def planned(
@@ -417,8 +420,16 @@ class Pacer:
             return dict.fromkeys(having, 0)
         free = [id for id in having if not self._must_wait(id, asked.offers[id])]
         most = [limit if (counts := having[id]) is None else sum(counts) for id in free]
-        shares = shared_out(limit, most, asked.txid)
-        return {id: share for id, share in zip(free, shares, strict=True) if share}
+        shares = self._turns.shared_out(limit, dict(zip(free, most, strict=True)))
+        return {id: share for id, share in shares.items() if share}
+
+    def _by_partition(self, spout: str, share: int, left: list[int] | None, offer: Offer) -> Limit:
+        """Return the limit of a spout as it gets it: its share, or those of its partitions."""
+        if not offer.partitions:
+            return share
+        unread = left if left is not None else [share] * offer.partitions
+        named = {(spout, at): count for at, count in enumerate(unread)}
+        return [*self._turns.shared_out(share, named).values()]
 
     def _note(
         self,
@@ -426,12 +437,13 @@ class Pacer:
         shares: Mapping[str, int],
         limit: int | None,
         by: str | None,
+        now_s: float,
     ) -> None:
         """Note what limits a batch with rows, and whether rows wait behind it."""
         known = [sum(counts) for counts in having.values() if counts is not None]
         fits = limit is None or (sum(known) <= limit and {*shares} == {*having})
-        if fits:
-            self._waiting_since_s = None
+        # Or else a minimum would hold for the first batch of a backlog only.
+        self._waiting_since_s = None if fits else now_s
         taken = fits and len(known) == len(having)
         rows = None if limit is None else sum(shares.values())
         self.now = {"rows_max": rows, "limited_by": None if taken else by}
@@ -479,41 +491,44 @@ def limits_of(pace: object) -> dict[str, Limit] | None:
     return limits
 
 
-def _by_partition(share: int, left: list[int] | None, offer: Offer, turn: int) -> Limit:
-    """Return the limit of a spout as it gets it: its share, or those of its partitions."""
-    if not offer.partitions:
-        return share
-    unread = left if left is not None else [share] * offer.partitions
-    return shared_out(share, unread, turn)
-
-
 def _total(limit: Limit) -> int:
     return sum(limit) if isinstance(limit, list) else limit or 0
 
 
-def shared_out(rows: int, unread: Sequence[int], turn: int) -> list[int]:
-    """Return the share of each partition, or of each spout, in a limit.
+class Turns:
+    """Shares out limits, and remembers who has had a remainder: nobody waits forever for a row."""
 
-    All shares are equal, but none exceeds the unread rows there; the rest goes to the others. A
-    remainder that cannot be divided goes to each in turn.
+    def __init__(self) -> None:
+        self._given = 0
+        self._had: dict[Hashable, int] = {}
 
-    Args:
-        rows: The limit.
-        unread: Unread rows of each.
-        turn: Number of the batch, so that each has its turn.
-    """
-    shares, left = [0] * len(unread), rows
-    hungry = [at for at, count in enumerate(unread) if count > 0]
-    while hungry and left >= len(hungry):
-        each = left // len(hungry)
-        for at in hungry:
-            more = min(each, unread[at] - shares[at])
-            shares[at] += more
-            left -= more
-        hungry = [at for at in hungry if shares[at] < unread[at]]
-    for step in range(min(left, len(hungry))):
-        shares[hungry[(turn * left + step) % len(hungry)]] += 1
-    return shares
+    def shared_out(self, rows: int, unread: Mapping[K, int]) -> dict[K, int]:
+        """Return the share of each partition, or of each spout, in a limit.
+
+        All shares are equal, but none exceeds the unread rows there; the rest goes to the others. A
+        remainder that cannot be divided goes to those that have waited longest for one. They are
+        told apart by their names: who has rows changes from batch to batch, and so do the txids at
+        which a spout takes part.
+
+        Args:
+            rows: The limit.
+            unread: Unread rows of each.
+        """
+        shares, left = dict.fromkeys(unread, 0), rows
+        hungry = [each for each, count in unread.items() if count > 0]
+        while hungry and left >= len(hungry):
+            more = left // len(hungry)
+            for each in hungry:
+                taken = min(more, unread[each] - shares[each])
+                shares[each] += taken
+                left -= taken
+            hungry = [each for each in hungry if shares[each] < unread[each]]
+        hungry.sort(key=lambda each: self._had.get(each, 0))
+        for each in hungry[:left]:
+            self._given += 1
+            self._had[each] = self._given
+            shares[each] += 1
+        return shares
 
 
 def _share(limit: Limit, partition: int) -> int:

@@ -19,8 +19,8 @@ from txtopo.pacing import (
     Pacer,
     Postponed,
     Sizer,
+    Turns,
     limits_of,
-    shared_out,
 )
 
 
@@ -204,34 +204,48 @@ def test_in_no_time_span_are_more_rows_than_the_rate_and_one_second(seed: int) -
 # ---------------------------------------------------------------- shares
 
 
+def shared(rows: int, unread: list[int], turns: Turns | None = None) -> list[int]:
+    return [*(turns or Turns()).shared_out(rows, dict(enumerate(unread))).values()]
+
+
 def test_a_limit_is_shared_out_fairly() -> None:
-    assert shared_out(30, [100, 100, 100], 1) == [10, 10, 10]
-    assert shared_out(30, [0, 100, 4], 1) == [0, 26, 4], "what one does not need goes to others"
-    assert shared_out(100, [3, 0, 4], 1) == [3, 0, 4]
-    assert shared_out(0, [3, 0, 4], 1) == [0, 0, 0]
+    assert shared(30, [100, 100, 100]) == [10, 10, 10]
+    assert shared(30, [0, 100, 4]) == [0, 26, 4], "what one does not need goes to others"
+    assert shared(100, [3, 0, 4]) == [3, 0, 4]
+    assert shared(0, [3, 0, 4]) == [0, 0, 0]
 
 
 def test_a_limit_below_the_number_of_partitions_goes_round() -> None:
-    taken = [0] * 5
-    for turn in range(1, 11):
-        shares = shared_out(2, [9] * 5, turn)
+    taken, turns = [0] * 5, Turns()
+    for _ in range(10):
+        shares = shared(2, [9] * 5, turns)
         assert sum(shares) == 2
         taken = [a + b for a, b in zip(taken, shares, strict=True)]
 
     assert taken == [4] * 5
 
 
+def test_nobody_starves_whoever_else_has_rows() -> None:
+    turns, taken = Turns(), [0] * 3
+    for at in range(12):
+        shares = shared(1, [9, 9 * (at % 2), 9 * (1 - at % 2)], turns)
+        taken = [a + b for a, b in zip(taken, shares, strict=True)]
+
+    assert min(taken) >= 3
+
+
 @pytest.mark.parametrize("seed", range(50))
 def test_shares_add_up_and_none_is_above_what_is_there(seed: int) -> None:
-    chance = random.Random(seed)
-    unread = [chance.choice((0, 1, 7, 1000)) for _ in range(chance.randint(1, 70))]
-    rows = chance.randint(0, 3000)
-    shares = shared_out(rows, unread, chance.randint(1, 99))
+    chance, turns = random.Random(seed), Turns()
+    for _ in range(2):
+        unread = [chance.choice((0, 1, 7, 1000)) for _ in range(chance.randint(1, 70))]
+        rows = chance.randint(0, 3000)
+        shares = shared(rows, unread, turns)
 
-    assert sum(shares) == min(rows, sum(unread))
-    assert all(0 <= share <= there for share, there in zip(shares, unread, strict=True))
-    hungry = [share for share, there in zip(shares, unread, strict=True) if share < there]
-    assert not hungry or max(hungry) - min(hungry) <= 1
+        assert sum(shares) == min(rows, sum(unread))
+        assert all(0 <= share <= there for share, there in zip(shares, unread, strict=True))
+        hungry = [share for share, there in zip(shares, unread, strict=True) if share < there]
+        assert not hungry or max(hungry) - min(hungry) <= 1
 
 
 def test_rows_that_a_batch_in_flight_will_take_are_not_shared_out_again() -> None:
@@ -276,6 +290,20 @@ def test_a_spout_without_a_share_is_absent_and_has_its_turn() -> None:
         turns += [*answer.limits]
 
     assert sorted(turns) == ["one", "one", "two", "two"]
+
+
+@pytest.mark.rule("txtopo.pacing", "Rules", 2)
+def test_each_partition_has_its_turn_though_its_spout_is_in_every_second_batch() -> None:
+    pace, taken = rate(1), {"one": [0, 0], "two": [0, 0]}
+    for txid in range(1, 9):
+        offers = {id: Offer(txid - 1, {"0": 9, "1": 9}, 2) for id in taken}
+        answer = several(pace, txid, offers, float(txid))
+        assert isinstance(answer, Allowance)
+        for id, limits in answer.limits.items():
+            assert isinstance(limits, list)
+            taken[id] = [a + b for a, b in zip(taken[id], limits, strict=True)]
+
+    assert taken == {"one": [2, 2], "two": [2, 2]}
 
 
 def test_who_stores_a_position_is_not_held_back_with_others() -> None:
@@ -377,6 +405,19 @@ def test_the_rate_wins_over_the_delay() -> None:
     assert ask(pace, 1, {"0": 99}, 0.5) == Postponed("max_rows_per_second"), "not yet 10"
     assert allowed(ask(pace, 1, {"0": 99}, 1.2)) == 10
     assert ask(pace, 2, {"0": 89}, 1.21) == Postponed("max_rows_per_second"), "none at all"
+
+
+def test_a_minimum_holds_for_each_batch_of_a_backlog() -> None:
+    """Or else the first batch that leaves rows would be the last one that waits for the minimum."""
+    pace = Pacer(Pace(min_batch_rows=50, max_batch_delay_s=2, max_rows_per_second=100))
+    pace.begin({}, 1, 0.0, 0.0)
+    rows: list[int | None] = []
+    for at in range(100):
+        if isinstance(answer := ask(pace, len(rows) + 1, {"0": 10**6}, at / 10), Allowance):
+            rows.append(answer.rows_max)
+
+    assert len(rows) == 19, "each half a second"
+    assert {*rows} == {50}
 
 
 def test_the_target_wins_over_min_batch_rows() -> None:

@@ -51,7 +51,7 @@ from txtopo.kafka.reading import (
 )
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json
-from txtopo.pacing import shared_out
+from txtopo.pacing import Turns
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -387,11 +387,11 @@ class KafkaSource:
         *,
         first: bool,
         rows_max: int | None = None,
-        turn: int = 0,
+        turns: Turns,
     ) -> dict[KafkaPartition, Range]:
         """Return the ranges of the batch that follows *before* in *partitions*.
 
-        With *rows_max* they have no more offsets together; *turn* is as for ``shared_out``.
+        With *rows_max* they have no more offsets together, which *turns* shares out.
 
         Raises:
             SourceDataLost: Unread records are gone.
@@ -407,10 +407,11 @@ class KafkaSource:
             if partition in ends
         }
         if rows_max is not None:
-            shares = shared_out(rows_max, [each.end - each.start for each in ranges.values()], turn)
+            unread = {partition: each.end - each.start for partition, each in ranges.items()}
+            shares = turns.shared_out(rows_max, unread)
             ranges = {
-                partition: Range(each.start, each.start + share)
-                for (partition, each), share in zip(ranges.items(), shares, strict=True)
+                partition: Range(each.start, each.start + shares[partition])
+                for partition, each in ranges.items()
             }
         return unseen(before, look) | ranges
 
@@ -434,6 +435,7 @@ class RangesCoordinator(TransactionalCoordinator):
     def __init__(self, source: KafkaSource) -> None:
         self._source = source
         self._check = LossCheck()
+        self._turns = Turns()
         self._look: ClusterSnapshot | None = None
         # When the policy of a topic was last queried, by its name and id; and which topics have an
         # unknown one.
@@ -520,7 +522,7 @@ class RangesCoordinator(TransactionalCoordinator):
         self._check.topics(before, look)
         first = previous_metadata is None
         ranges = self._source.ranges_after(
-            before, look, look.partitions, first=first, rows_max=rows_max, turn=txid
+            before, look, look.partitions, first=first, rows_max=rows_max, turns=self._turns
         )
         return Positions({name: topic.id for name, topic in look.topics.items()}, ranges).to_json()
 
@@ -653,6 +655,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         self._group = None if group is None else GroupOffsets(group, context)
         self._stops = stops
         self._check = LossCheck()
+        self._turns = Turns()
         self._seen: tuple[TransactionAttempt, ClusterSnapshot] | None = None
 
     def emit_partition_batch(
@@ -673,9 +676,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             self._check.topics(before, look)
         try:
             first = attempt.txid == 1
-            batch = self._batch(
-                before, look, share, first=first, rows_max=rows_max, turn=attempt.txid
-            )
+            batch = self._batch(before, look, share, first=first, rows_max=rows_max)
         except OffsetRegression as error:
             if not before.ids:
                 raise
@@ -722,7 +723,6 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
         *,
         first: bool,
         rows_max: int | None = None,
-        turn: int = 0,
     ) -> Positions:
         """Return the batch of a share that follows *before*.
 
@@ -732,8 +732,9 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             InfrastructureError: The start of the first batch cannot be seen; try again.
         """
         lost = [] if self._stops else losses(before, look)
+        after = _skipped(before, lost)
         ranges = self._source.ranges_after(
-            _skipped(before, lost), look, share, first=first, rows_max=rows_max, turn=turn
+            after, look, share, first=first, rows_max=rows_max, turns=self._turns
         )
         ids = dict(before.ids) | {name: topic.id for name, topic in look.topics.items()}
         return Positions({each.topic: ids[each.topic] for each in ranges}, ranges, tuple(lost))
