@@ -105,9 +105,17 @@ class BatchPlanner:
                 self._pacer.begin(known, current, self._times.now(), self._times.wall_clock())
         return self._stamp_planner.completed(stored, current)
 
-    def committed(self, txid: int, rows: int) -> None:
-        """Learn from a commit how large the next batches should be. It does not block."""
+    def committed(self, txid: int, tuples: Mapping[str, Mapping[str, int]]) -> None:
+        """Learn from a commit how large the next batches should be. It does not block.
+
+        Args:
+            txid: The batch.
+            tuples: How many tuples each component emitted, by stream.
+        """
         if self._paced and self._times is not None:
+            # What a clock emits is not a row: no limit holds it back, so it must not use one up.
+            having = [part for part in self.parts if not part.time_only]
+            rows = sum(sum(tuples.get(part.spout_id, {}).values()) for part in having)
             counted = all(part.counts_commits for part in self.parts)
             with self._pacer_lock:
                 self._pacer.committed(txid, rows if counted else None, self._times.now())

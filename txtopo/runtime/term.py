@@ -517,7 +517,7 @@ class LeaderTerm:
         planner, spouts = self._context.planner, self._context.compiled.spouts
         # The pacer learns the rows before the event, since the event may plan the next batch.
         for result in results:
-            planner.committed(result.attempt.txid, result.outcome.rows_of(spouts))
+            planner.committed(result.attempt.txid, result.outcome.tuples)
         commit_s, writes_s = self._scheduler.now() - started_s, tuple(self._writes_s)
         self._writes_s.clear()
         self._expiry.committed(attempts[0].txid, attempts[-1].txid, report.expires)

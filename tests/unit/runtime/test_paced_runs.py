@@ -336,6 +336,25 @@ def test_a_clock_is_never_held_back_and_rows_that_are_held_back_are_not_idle(
     assert planned.metadata.of("numbers").absent
 
 
+def test_a_clock_takes_nothing_of_a_rate() -> None:
+    """Below one row for each of its ticks, the rows beside it would never have their turn."""
+    graph = several(ClockTransactionalSpout("1 second"), Generic()).graph
+    times = Clock()
+    planner = BatchPlanner(graph, replace(LOCAL, pace=Pace(max_rows_per_second=0.5)), times)
+    planner.begin({}, 1)
+    times.now_s += 1
+    planned = planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+    assert isinstance(planned, Planned)
+    assert planned.metadata.of("spout1").absent
+    planner.committed(1, {"spout0": {"default": 1}})
+    times.now_s += 1
+    ask = PlanBatch(TransactionAttempt(2, 0, 1), 1, planned.metadata)
+
+    planned = planner.plan(ask)
+    assert isinstance(planned, Planned)
+    assert not planned.metadata.of("spout1").absent
+
+
 def test_a_share_goes_to_whoever_has_rows_and_a_plan_that_fails_costs_nothing() -> None:
     full = MemoryTransactionalSpout({0: ROWS}, NUMBER, 100)
     graph, times = several(full, MemoryTransactionalSpout({0: []}, NUMBER, 100)).graph, Clock()
