@@ -13,8 +13,9 @@ Rules
    again later. The driver never asks for a batch that is already planned.
 2. Settings count the rows of a batch, of all spouts together. A limit is shared out to the spouts
    that are ready, and then to the partitions of each: equal shares, but none above what is unread
-   there. A spout without a share is absent from the batch, and has its turn in a later one. Whoever
-   only stores a position is never held back.
+   there. A spout without a share is absent from the batch. Turns go by who has waited longest, so
+   that no spout and no partition waits for ever. Whoever only stores a position is never held back,
+   and the tuples of a clock are not rows.
 3. The limits of a batch are part of its planned metadata, ``{"rows_max": {spout: …}}``, and so
    durable before its commit work begins. A replay gets the limits of the first attempt. So a
    transactional spout emits the same batch, and an opaque spout, which may cut the batch
@@ -55,7 +56,7 @@ Precedence
 The smallest limit applies: the rate's, the target's or the spout's own. A limit wins over
 ``min_batch_rows``: a batch is worth planning when it reaches the limit of the target, and it never
 takes more than the rate allows. ``max_batch_delay_s`` wins over ``min_batch_rows``, and the rate
-wins over ``max_batch_delay_s``.
+wins over ``max_batch_delay_s``. What a limit leaves behind a batch waits from then on again.
 """
 
 from __future__ import annotations

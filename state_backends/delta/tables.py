@@ -236,7 +236,8 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
     if not expected.items() <= found.items() <= most.items():
         raise SchemaDrift(
             f"{name} has other columns than the state declares; expected {_shown(expected)}; the "
-            f"table has {_shown(found)}; nothing was written; was it changed by hand?",
+            f"table has {_shown(found)}; nothing was written; was it changed by hand? or did "
+            "a start that adds columns end early? then let that program finish its start first",
             store=name,
             got=_shown(found),
             expected=_shown(expected),

@@ -160,13 +160,13 @@ class SpoutPlanner:
         """Return the plan of a spout that is ready, with its limit.
 
         Raises:
-            EmitError: The metadata is not JSON.
+            EmitError: The metadata is not JSON, or it did not tell a number of rows.
         """
         kind, txid = self._kind, ready.txid
         rows_max = limit if isinstance(limit, int) and ready.offer.divides else None
         with self._coordinator_lock:
             planned = kind.plan(self._coordinator, txid, ready.last, ready.partitions, rows_max)
-            counted = kind.counted(self._coordinator, planned) if self._limited else None
+            counted = self._counted(planned) if self._limited else None
         plan = SpoutPlan(self._plain(planned), counted)
         if kind.begins_again(SpoutShare(plan.planned)):
             text = "topology %r: spout %r has read its first part; txid %d is its switch: %s"
@@ -310,6 +310,17 @@ class SpoutPlanner:
                 got=shown(unread),
             )
         return None if unread is None else unread
+
+    def _counted(self, planned: Json) -> int | None:
+        rows = self._kind.counted(self._coordinator, planned)
+        if rows is not None and (type(rows) is not int or rows < 0):
+            raise EmitError(
+                f"planned_rows of spout {self.spout_id!r} did not tell a number; got {rows!r:.90}; "
+                "expected a whole number of at least 0, or None if it is not known yet",
+                component=self.spout_id,
+                got=rows,
+            )
+        return rows
 
     def _plain(self, metadata: Json) -> Any:
         try:

@@ -27,7 +27,7 @@ from txtopo import (
     TransactionalTopologyBuilder,
     TransactionAttempt,
 )
-from txtopo.coordinator.protocol import NotReady, PlanBatch, Planned
+from txtopo.coordinator.protocol import Failed, NotReady, PlanBatch, Planned
 from txtopo.errors import ConfigError, EmitError
 from txtopo.plugins.spouts import (
     LastBatch,
@@ -353,6 +353,22 @@ def test_a_clock_takes_nothing_of_a_rate() -> None:
     planned = planner.plan(ask)
     assert isinstance(planned, Planned)
     assert not planned.metadata.of("spout1").absent
+
+
+@pytest.mark.parametrize("rows", [-1, True, "5", 5.0])
+def test_a_number_of_planned_rows_that_is_none_is_refused(
+    rows: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A negative one would fill the bucket of the rate."""
+    monkeypatch.setattr(Plans, "planned_rows", lambda self, metadata: rows, raising=False)
+    graph, times = several(Generic()).graph, Clock()
+    planner = BatchPlanner(graph, replace(LOCAL, pace=Pace(max_rows_per_second=10)), times)
+    planner.begin({}, 1)
+    times.now_s += 1
+    failed = planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
+
+    assert isinstance(failed, Failed)
+    assert "planned_rows of spout 'spout0' did not tell a number" in str(failed.failure)
 
 
 def test_a_share_goes_to_whoever_has_rows_and_a_plan_that_fails_costs_nothing() -> None:
