@@ -359,6 +359,11 @@ class TableNode(ProgramNode):
         return table if self.expiry is None else without_seen(table)
 
     @property
+    def removes(self) -> bool:
+        """Whether the table removes keys: their rows are taken back, or their values expire."""
+        return self.expiry is not None or (self.chooses is not None and self.chooses.removes)
+
+    @property
     def reads(self) -> Iterator[Port]:
         """The streams that feed the table, its watermark, and the streams that query it."""
         yield from self.inputs

@@ -1507,11 +1507,10 @@ class Table:
                 component=self.name,
             )
         readable_state("changes", self.node.state)
-        chooses = self.node.chooses
-        if chooses is not None and chooses.removes and not (chooses.value or retracted):
+        if self.node.removes and not (self.node.layout.value or retracted):
             raise TopologyError(
                 f"changes of {self.name!r} would not tell a key that is removed from a new one; "
-                "got a table of keys alone, of rows that are taken back; expected "
+                "got a table of keys alone, whose rows are taken back or expire; expected "
                 "changes(retracted=True), or a value column",
                 component=self.name,
             )

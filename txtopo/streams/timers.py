@@ -238,6 +238,7 @@ class _Txid:
         self._id, self._given, self._collector = id, given, collector
         self._values, self._timers = values, timers
         self._keys = Columns(id, "key", given.key)
+        self._names = Columns(given.timers, "key", Fields.of([NAME]))
         self._known: dict[Any, Any] = {}
         self._changed: dict[Any, Any] = {}
         self._until: datetime.datetime | None = None
@@ -304,8 +305,9 @@ class _Txid:
                 "and a timedelta",
                 component=self._id,
             )
-        at = self._timers.as_read(at)
-        self._timers.put(self._row(key, name), at)
+        row, at = self._row(key, name), self._timers.as_read(at)
+        *_, name = row  # the text that a later txid reads
+        self._timers.put(row, at)
         self._due.get(key, {}).pop(name, None)
         if self._until is None or at > self._until or (called is not None and at <= called):
             return
@@ -373,7 +375,7 @@ class _Txid:
         self._removed.clear()
 
     def _row(self, key: Any, name: str) -> tuple[Any, ...]:
-        return (*self._keys.pack(key), name)
+        return (*self._keys.pack(key), *self._names.exact([name]))
 
 
 def processed(

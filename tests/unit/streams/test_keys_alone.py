@@ -150,6 +150,23 @@ def test_keys_alone_are_removed_with_the_rows_that_are_taken_back(url: str) -> N
     assert tables(url, "words", "counted") == [{"c": True, "d": True}, {"global": 2}]
 
 
+def test_keys_alone_that_expire_are_told_by_the_rows_that_are_taken_back(url: str) -> None:
+    """A key that has expired would be a row like that of a new one."""
+
+    def written(builder: StreamBuilder, rows: DataStream) -> None:
+        keys = rows.select("key", "ts").as_table(
+            open_state(url, table="keys"), key="key", value=(), expire_after="10 minutes"
+        )
+        for before in (False, True):
+            with pytest.raises(TopologyError, match="would not tell a key that is removed"):
+                keys.changes(before=before)
+        keys.changes(retracted=True).append(open_state(url, table="told"))
+
+    (told,) = tables_of(written, events(("a", 0), ("b", 1), ("b", 30), ("a", 31)), url, "told")
+    each = [(row["key"], row["retracted"]) for _, row in sorted(told.items())]
+    assert each == [("a", False), ("b", False), ("a", True), ("a", False)]
+
+
 def test_a_table_needs_a_key_and_max_by_a_value() -> None:
     rows = StreamBuilder("p").source("words", MemoryTransactionalSpout({0: []}, WORD, 1))
     state = open_state("memory:", table="t")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import enum
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -399,6 +400,26 @@ def test_a_moment_or_name_of_another_type_is_told(
 
     with pytest.raises(error, match=message):
         Timed(function, telling).run([("a", 1, 0)], 0)
+
+
+# A class of str and Enum, whose members are not formatted as their texts.
+Name = enum.Enum("Name", {"REMINDER": "reminder"}, type=str)
+
+
+def test_a_name_is_its_text_whenever_the_timer_fires() -> None:
+    """A member of an enum is formatted as such; the store has its text."""
+
+    reminder: Any = Name("reminder")
+
+    def function(value: int | None, rows: Any, timers: Timers) -> Any:
+        timers.set(second(rows[0]["n"]), reminder)
+        return 1, []
+
+    timed = Timed(function, lambda value, timer, timers: (1, [[f"{timer.name}", value]]))
+    at_once = timed.run([("a", 0, 0)], 5)
+    timed.run([("a", 7, 5)], 6)
+
+    assert at_once == timed.run([], 9) == [("reminder", 1)]
 
 
 # ------------------------------------------------------------ programs
