@@ -90,6 +90,14 @@ class PersistentAggregate(HasTraits, Committer):
                 setting="retracted",
                 got=f"{retracted!r:.200}",
             )
+        if retracted in self.key:
+            raise TopologyError(
+                f"rows would be taken back from another group than they counted in; got "
+                f"{retracted!r} as the mark of rows that are taken back, and in the key "
+                f"{', '.join(self.key)}; expected a key without it",
+                setting="retracted",
+                got=repr(retracted),
+            )
         self.retracted = retracted
         fixed = [name for name, each in self.aggregates.items() if not each.takes_back]
         if retracted is not None and fixed:

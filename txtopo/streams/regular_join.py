@@ -709,7 +709,8 @@ def _without_mark(stream: DataStream) -> Fields:
     Raises:
         TopologyError: The stream has each row of a table again each time that it changes.
     """
-    if stream.changes_of is not None and stream.retracted is None:
+    # A merge may have both, if a table has a column with the name of the mark.
+    if stream.changes_of is not None:
         raise TopologyError(
             f"join would keep a row of table {stream.changes_of!r} again each time it changes; got "
             f"the stream {stream.name!r} as it is; expected the table itself, or "

@@ -943,6 +943,14 @@ class DataStream:
                 setting="order_by",
                 stream=self.name,
             )
+        if self.retracted in (*keys, *values):
+            raise FieldsError(
+                f"{operator} would never find a row that is taken back; got {self.retracted!r}, "
+                "which marks such rows, as a column of the table; expected a key and a value "
+                "without it",
+                name=operator,
+                field=self.retracted,
+            )
         chooses = Materializing(keys, values, self.retracted)
         return self._kept(operator, state, chooses, id, expire_after)
 

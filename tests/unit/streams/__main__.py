@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.harness.report_page import write_section
 from tests.unit.streams.call_programs import judged_call_program
 from tests.unit.streams.captured_programs import judged_log
+from tests.unit.streams.changing_programs import judged_changing_program
 from tests.unit.streams.expiring_programs import judged_expiring_program
 from tests.unit.streams.join_programs import judged_join
 from tests.unit.streams.row_window_programs import judged_row_windows
@@ -36,6 +37,7 @@ JUDGES = (
     judged_timer_program,
     judged_expiring_program,
     judged_call_program,
+    judged_changing_program,
 )
 """The families of random programs."""
 

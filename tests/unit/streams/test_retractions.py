@@ -382,6 +382,20 @@ def test_changes_that_are_merged_with_rows_taken_back_would_count_again() -> Non
     for merged in (builder.merge(table.changes(), back), builder.merge(back, table.changes())):
         with pytest.raises(TopologyError, match=r"would count a row of table .* again"):
             merged.group_by().persistent_aggregate(state(), n=Count())
+        with pytest.raises(TopologyError, match=r"join would keep a row of table .* again"):
+            merged.join(sales.select("id", "amount"), on="id", state=state())
+
+
+def test_the_mark_is_no_column_of_what_takes_rows_back() -> None:
+    """Else no row that is taken back would be found where it counted."""
+    _, sales = builder_and_sales()
+    rows = changes_below(sales, retracted=True)
+
+    with pytest.raises(TopologyError, match="would be taken back from another group than they"):
+        rows.group_by("shop", "retracted").persistent_aggregate(state(), n=Count())
+    for columns in ({"key": ("shop", "retracted")}, {"key": "shop", "value": "retracted"}):
+        with pytest.raises(FieldsError, match="as_table would never find a row that is taken back"):
+            rows.as_table(state(), **columns)
 
 
 def test_the_row_of_before_is_told_in_one_way() -> None:
