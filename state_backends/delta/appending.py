@@ -44,7 +44,7 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from deltalake import CommitProperties, write_deltalake
+from state_backends.delta.library import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import FOLD, Layout, check_sizes, without_negative_zero
 from state_backends.delta.reading import Reader, combined_rows, statistics
@@ -52,7 +52,7 @@ from txtopo.plugins.stores import Standing, Writes, log_rows
 from txtopo.state.log_mode import SumBounds, largest, limited_sums
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from state_backends.delta.library import DeltaTable
 
 
 class Appender:

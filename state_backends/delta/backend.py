@@ -30,7 +30,7 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from deltalake import DeltaTable
+from state_backends.delta.library import HAS_DELTA_RS, DeltaTable
 
 from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
@@ -46,7 +46,12 @@ from state_backends.delta.reading import (
     txid_of,
     version_of,
 )
-from state_backends.delta.spark import SparkMerger, translated_of_spark
+from state_backends.delta.spark import (
+    SparkMerger,
+    frame_of,
+    operators_of,
+    translated_of_spark,
+)
 from state_backends.delta.tables import (
     create_table,
     ledger_of,
@@ -149,8 +154,8 @@ class DeltaBackend(StateBackend):
 
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete rows that no later txid needs, all at once and rarely."""
-        if before_txid < self._expires_next:
-            return 0
+        if before_txid < self._expires_next or not HAS_DELTA_RS:
+            return 0  # Spark skips a transaction that it has: only delta-rs can repeat one
         count = self._tried(lambda _: self._expire_once(up_to, before_txid))
         self._expires_next = before_txid + EXPIRY_TXIDS
         return count
@@ -253,6 +258,8 @@ class DeltaBackend(StateBackend):
             writes = self._combined(table, held, attempt.txid, writes, found)
             self.point("rows.after")
             self.point("write.before")
+            if not HAS_DELTA_RS:
+                return self._commit_by_session(table, attempt, writes, found, ledger)
             before = table.version()
             with self._named_errors(writing=True):
                 self._writer.write(table, attempt.txid, writes, found, properties)
@@ -287,19 +294,42 @@ class DeltaBackend(StateBackend):
                 return self._commit_once(attempt, Puts({}), newest=True)
             self.point("begin.after")
             self.point("rows.before")
-            assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
-            merger = SparkMerger(self._layout, self._uri)
-            ledger = held.written_by(attempt)
-            tombstones = self._writer.tombstones or found is Standing.REDO
             self.point("rows.after")
             self.point("write.before")
-            self._writer.tombstones = self._layout.opaque
-            try:
-                merger.write(attempt.txid, writes, ledger, tombstones=tombstones)
-            except Exception as error:
-                raise translated_of_spark(error, self._label) from error
-            self._writer.tombstones = self._layout.opaque and writes.deletes
+            self._merge_by_spark(attempt.txid, writes, found, held.written_by(attempt))
             return self._found(table, attempt)
+
+    def _commit_by_session(
+        self,
+        table: DeltaTable,
+        attempt: TransactionAttempt,
+        writes: Writes,
+        found: Standing,
+        ledger: Ledger,
+    ) -> Ledger:
+        """Make Spark merge rows of this process, where there is no delta-rs."""
+        if found is Standing.REDO and not self._layout.opaque:
+            with self._named_errors(writing=True):
+                commit_nothing(table, self._layout, transaction(ledger, self._state.name))
+        else:
+            assert isinstance(self._writer, Merger), "the factory refuses mode 'log'"
+            frame = frame_of(self._writer.rows(writes))
+            operators = None if isinstance(writes, Puts) else operators_of(self._state)
+            by_frame = FrameWrites(frame, operators)
+            self._merge_by_spark(attempt.txid, by_frame, found, ledger)
+        return self._found(table, attempt)
+
+    def _merge_by_spark(
+        self, txid: int, writes: FrameWrites, found: Standing, ledger: Ledger
+    ) -> None:
+        assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
+        tombstones = self._writer.tombstones or found is Standing.REDO
+        self._writer.tombstones = self._layout.opaque
+        try:
+            SparkMerger(self._layout, self._uri).write(txid, writes, ledger, tombstones=tombstones)
+        except Exception as error:
+            raise translated_of_spark(error, self._label) from error
+        self._writer.tombstones = self._layout.opaque and writes.deletes
 
     def _found(self, table: DeltaTable, attempt: TransactionAttempt) -> Ledger:
         """Read the ledger after a merge by Spark: a skipped merge looks like a success."""

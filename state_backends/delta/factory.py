@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import cache
 from typing import TYPE_CHECKING
 
 from state_backends.delta.layout import LOG, Layout, absolute, folder_name, location_of, reserved
+from state_backends.delta.library import HAS_DELTA_RS
 from state_backends.delta.spark_session import check_session, session_conf
 from txtopo.errors import TopologyError
-from txtopo.extras import require
+from txtopo.extras import EXTRAS, require
+from txtopo.log_records import logger_of
 from txtopo.plugins.stores import StateTable
 
 if TYPE_CHECKING:
@@ -34,11 +37,17 @@ class DeltaFactory:
             ConfigError: deltalake is not installed.
             TopologyError: The URL or a name in the state cannot be used; repair it.
         """
-        require("deltalake", f"{url.partition(':')[0]}://")
+        location = location_of(url)
+        if not HAS_DELTA_RS:
+            if not location.local:
+                require("deltalake", f"{url.partition(':')[0]}://")
+            if table.mode == "log":
+                require("deltalake", "a state in Delta in mode 'log'")
+            _tell_once()
         _check_names(table)
         from state_backends.delta.backend import DeltaBackend
 
-        return DeltaBackend(location_of(url), table)
+        return DeltaBackend(location, table)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
         """Return why a state does not accept frames, or None if it does."""
@@ -58,12 +67,27 @@ class DeltaFactory:
         """Return the settings of a session that writes Delta tables."""
         return session_conf()
 
+    def session_conf_of(self, url: str) -> dict[str, str]:
+        """Return the settings of a session for this state: Spark writes it, or may write it."""
+        location = location_of(url)
+        by_session = location.local and not HAS_DELTA_RS
+        return session_conf() if by_session or location.frames else {}
+
     def check_session(self, spark: SparkSession) -> None:
         """Check that a session can write Delta tables."""
         check_session(spark)
 
     def __reduce__(self) -> str:
         return "open_backend"
+
+
+@cache
+def _tell_once() -> None:
+    logger_of("txtopo.runtime").warning(
+        "states in Delta are written by Spark, since the package deltalake is not installed; with "
+        "it a commit takes about a thirtieth of the time: %s",
+        EXTRAS["deltalake"].command,
+    )
 
 
 def _check_names(table: StateTable) -> None:

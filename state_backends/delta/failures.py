@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 
-from deltalake.exceptions import (
+from state_backends.delta.library import (
     DeltaError,
     DeltaProtocolError,
     SchemaMismatchError,

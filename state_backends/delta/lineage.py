@@ -27,7 +27,7 @@ from state_backends.delta.layout import FOLD
 from state_backends.delta.tables import LEDGER, notes_of, unpacked
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from state_backends.delta.library import DeltaTable
 
 # Operations of others that change files but not rows; and operations, ours or others', that do not
 # change files.

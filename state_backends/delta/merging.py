@@ -11,13 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import write_deltalake
+from state_backends.delta.library import write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
 from txtopo.plugins.stores import Aggregate, Key, Puts, Standing, Writes, checked_partials
 
 if TYPE_CHECKING:
-    from deltalake import CommitProperties, DeltaTable
+    from state_backends.delta.library import CommitProperties, DeltaTable
 
 
 class Merger:
@@ -40,7 +40,7 @@ class Merger:
         if found is Standing.REDO and not self.layout.opaque:
             commit_nothing(table, self.layout, properties)
             return
-        rows = self._rows(writes)
+        rows = self.rows(writes)
         check_sizes(self.layout.state, rows)
         if not rows.num_rows and found is not Standing.REDO and not self.tombstones:
             commit_nothing(table, self.layout, properties)
@@ -79,7 +79,8 @@ class Merger:
             merge = merge.when_not_matched_by_source_delete(old)
         merge.execute()
 
-    def _rows(self, writes: Writes) -> pa.Table:
+    def rows(self, writes: Writes) -> pa.Table:
+        """Return what is written: keys, values, and for puts whether a key is deleted."""
         state = self.layout.state
         if not isinstance(writes, Puts):
             return without_negative_zero(checked_partials(state, writes.partials), state.key.names)

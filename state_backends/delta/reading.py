@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from deltalake.fs import DeltaStorageHandler
+from state_backends.delta.library import DeltaStorageHandler
 from pyarrow.fs import LocalFileSystem, PyFileSystem
 
 from state_backends.delta.failures import FAILURES, translated
@@ -28,7 +28,7 @@ from txtopo.plugins.stores import Aggregate, Key, Ledger, Row, Snapshot, StateTa
 from txtopo.state.log_mode import is_exact
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from state_backends.delta.library import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
 
 

@@ -23,6 +23,9 @@ import re
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING
 
+import pyarrow as pa
+
+from state_backends.delta.by_session import session
 from state_backends.delta.layout import Layout
 from state_backends.delta.merging import DELETED, inserted, restored, same_key, updated
 from state_backends.delta.tables import application, noted, packed
@@ -38,10 +41,12 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.plugins.stores import Fields, FrameWrites, Ledger
+from txtopo.plugins.stores import Fields, FrameWrites, Ledger, StateTable
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
+
+    from txtopo.state.aggregates import Operator
 
 _SESSION = {
     "spark.sql.ansi.enabled": "true",  # sums raise instead of wrapping
@@ -130,6 +135,17 @@ class SparkMerger:
         empty = [f"CAST(NULL AS {t}) AS `{n}`" for n, t in sql_types(layout.state.value).items()]
         undone = tagged.selectExpr(*keys, *empty, f"false AS {DELETED}", f"true AS {UNDONE}")
         return rows.unionByName(undone)
+
+
+def frame_of(rows: pa.Table) -> DataFrame:
+    """Return rows of this process as a frame of the session that writes."""
+    names = ["deleted" if name == DELETED else name for name in rows.column_names]
+    return session().createDataFrame(rows.rename_columns(names))
+
+
+def operators_of(state: StateTable) -> tuple[Operator, ...]:
+    """Return how Spark combines each value of a state whose aggregates stores can combine."""
+    return tuple(aggregate.operator for aggregate in state.aggregates if aggregate.operator)
 
 
 def _combining(layout: Layout, writes: FrameWrites) -> Callable[[int, str, str], str]:

@@ -30,8 +30,8 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from deltalake import CommitProperties, DeltaTable, Transaction
-from deltalake.exceptions import DeltaError
+from state_backends.delta.library import CommitProperties, DeltaTable, Transaction
+from state_backends.delta.library import DeltaError
 
 from state_backends.delta.durability import sync_made
 from state_backends.delta.evolution import change_of

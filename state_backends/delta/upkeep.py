@@ -23,7 +23,7 @@ from state_backends.delta.reading import Reader, files_of, seconds_since
 from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from state_backends.delta.library import DeltaTable
 
 RENEW_COMMITS = 48
 """The number of commits after which the table is opened again."""

@@ -92,9 +92,13 @@ def check_carrier(graph: Graph, carrier: str) -> None:
 
 
 def engine_session_conf(graph: Graph) -> dict[str, str]:
-    """Return the settings that the engine needs of a session; none if the topology has no part.
+    """Return the settings that a session needs for the engine and for states that Spark writes.
 
     Raises:
         ConfigError: A package is not installed; the message says how to get it.
     """
-    return run_engine().session_conf(graph) if graph.has_engine_part else {}
+    conf = run_engine().session_conf(graph) if graph.has_engine_part else {}
+    for component in graph.components.values():
+        for state in component.states.values():
+            conf |= state.session_conf()
+    return conf

@@ -95,6 +95,19 @@ class NamingFactory(Protocol):
 
 
 @runtime_checkable
+class SessionFactory(Protocol):
+    """A factory whose states Spark may write; optional."""
+
+    def session_conf_of(self, url: str) -> Mapping[str, str]:
+        """Return the settings that a session needs for the state of a URL; none if it needs none.
+
+        Raises:
+            ConfigError: They cannot be made; the message says what is missing.
+        """
+        ...
+
+
+@runtime_checkable
 class CheckingFactory(Protocol):
     """A factory that refuses a state when the topology is built; optional.
 
@@ -183,6 +196,15 @@ class State:
         if isinstance(factory, NamingFactory):
             return factory.names_taken(self.url, layout)
         return {layout.name: "the table"}
+
+    def session_conf(self) -> Mapping[str, str]:
+        """Return the settings of a session that the state needs; for most stores none.
+
+        Raises:
+            ConfigError: They cannot be made; the message says what is missing.
+        """
+        factory = self.factory
+        return factory.session_conf_of(self.url) if isinstance(factory, SessionFactory) else {}
 
     def check(self, table: str | None = None) -> None:
         """Check that the store can keep the state, as far as that is possible without connecting.
