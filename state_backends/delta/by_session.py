@@ -213,7 +213,9 @@ class DeltaTable:
         with _failures():
             own = session().newSession()
             if notes:
-                own.conf.set("spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(notes)))
+                own.conf.set(
+                    "spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(notes))
+                )
             _Commit(own, self.table_uri, self.version()).write(transactions, properties)
         self.update_incremental()
 
@@ -249,8 +251,14 @@ class _Commit:
                 added = added.updated(name, text)
             transaction.updateMetadata(
                 held.copy(
-                    held.id(), held.name(), held.description(), held.format(), held.schemaString(),
-                    held.partitionColumns(), added, held.createdTime(),
+                    held.id(),
+                    held.name(),
+                    held.description(),
+                    held.format(),
+                    held.schemaString(),
+                    held.partitionColumns(),
+                    added,
+                    held.createdTime(),
                 ),
                 False,
             )
