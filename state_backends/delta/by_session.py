@@ -126,7 +126,7 @@ class DeltaTable:
         from delta.tables import DeltaTable as Writer
         from pyspark.sql.pandas.types import from_arrow_schema
 
-        builder = Writer.create(session()).location(uri).comment(description)
+        builder = Writer.create(own_session()).location(uri).comment(description)
         builder = builder.addColumns(from_arrow_schema(schema))
         for name, text in configuration.items():
             if name != RETENTION:  # Spark refuses a log that is kept for less than old files are
@@ -195,7 +195,7 @@ class DeltaTable:
         from delta.tables import DeltaTable as Writer
 
         with _failures():
-            own = session().newSession()
+            own = own_session()
             own.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
             Writer.forPath(own, self.table_uri).vacuum(retention_hours)
 
@@ -211,7 +211,7 @@ class DeltaTable:
             DeltaError: Another commit of one of the applications came in between.
         """
         with _failures():
-            own = session().newSession()
+            own = own_session()
             if notes:
                 own.conf.set(
                     "spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(notes))
@@ -277,6 +277,18 @@ class _failures:
         if isinstance(error, Exception) and not isinstance(error, TxtopoError | DeltaError):
             lines = str(error).strip().split("\n")
             raise DeltaError(" ".join(lines[:2])[:500]) from error
+
+
+def own_session() -> SparkSession:
+    """Return a session to which none of the user's settings apply.
+
+    The log of a state names few files; by default 50 tasks read it, several times a commit.
+    """
+    own = session().newSession()
+    own.conf.set("spark.databricks.delta.snapshotPartitions", "2")
+    # Computing a checksum after each commit costs more than the commit; our own notes are cheaper.
+    own.conf.set("spark.databricks.delta.writeChecksumFile.enabled", "false")
+    return own
 
 
 def session() -> SparkSession:
