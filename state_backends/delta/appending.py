@@ -44,9 +44,9 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
-from state_backends.delta.library import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import FOLD, Layout, check_sizes, without_negative_zero
+from state_backends.delta.library import CommitProperties, write_deltalake
 from state_backends.delta.reading import Reader, combined_rows, statistics
 from txtopo.plugins.stores import Standing, Writes, log_rows
 from txtopo.state.log_mode import SumBounds, largest, limited_sums

@@ -30,13 +30,12 @@ from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any, TypeVar
 
-from state_backends.delta.library import HAS_DELTA_RS, DeltaTable
-
 from state_backends.delta.appending import Appender
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.evolution import add_columns, change_of, change_table
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
+from state_backends.delta.library import HAS_DELTA_RS, DeltaTable
 from state_backends.delta.lineage import foreign_change
 from state_backends.delta.merging import Merger, commit_nothing, delete_rows
 from state_backends.delta.reading import (

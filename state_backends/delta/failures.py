@@ -11,7 +11,6 @@ from state_backends.delta.library import (
     SchemaMismatchError,
     TableNotFoundError,
 )
-
 from txtopo.disk_errors import meaning_of, number_in
 from txtopo.errors import (
     AuthError,

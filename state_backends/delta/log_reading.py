@@ -134,7 +134,7 @@ class LogState:
 
 
 def history(folder: str, version: int, limit: int | None) -> list[dict[str, Any]]:
-    """Return what is noted of the commits up to a version, newest first, as far as there are any."""
+    """Return what is noted of the commits up to a version, newest first, while there are any."""
     found: list[dict[str, Any]] = []
     while version >= 0 and (limit is None or len(found) < limit):
         try:

@@ -11,9 +11,9 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from state_backends.delta.library import write_deltalake
 
 from state_backends.delta.layout import Layout, check_sizes, without_negative_zero
+from state_backends.delta.library import write_deltalake
 from txtopo.plugins.stores import Aggregate, Key, Puts, Standing, Writes, checked_partials
 
 if TYPE_CHECKING:

@@ -16,11 +16,11 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.dataset as ds
-from state_backends.delta.library import DeltaStorageHandler
 from pyarrow.fs import LocalFileSystem, PyFileSystem
 
 from state_backends.delta.failures import FAILURES, translated
 from state_backends.delta.layout import Layout, Location
+from state_backends.delta.library import DeltaStorageHandler
 from state_backends.delta.spark_session import check_session
 from state_backends.delta.tables import LEDGER, application, notes_of, unpacked
 from txtopo.errors import ValueRefusedError
@@ -28,8 +28,9 @@ from txtopo.plugins.stores import Aggregate, Key, Ledger, Row, Snapshot, StateTa
 from txtopo.state.log_mode import is_exact
 
 if TYPE_CHECKING:
-    from state_backends.delta.library import DeltaTable
     from pyspark.sql import DataFrame, SparkSession
+
+    from state_backends.delta.library import DeltaTable
 
 
 class Reader:

@@ -30,8 +30,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-from state_backends.delta.library import CommitProperties, DeltaTable, Transaction
-from state_backends.delta.library import DeltaError
 
 from state_backends.delta.durability import sync_made
 from state_backends.delta.evolution import change_of
@@ -50,6 +48,7 @@ from state_backends.delta.layout import (
     Location,
     table_name,
 )
+from state_backends.delta.library import CommitProperties, DeltaError, DeltaTable, Transaction
 from txtopo.errors import SchemaDrift, SchemaVersionError, ValueRefusedError
 from txtopo.plugins.stores import (
     LEDGER_SCHEMA,
