@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
-
-from tests.harness.processes import run_child
 
 PROGRAM = """
 import sys
@@ -37,4 +37,5 @@ with counts.reader() as reader:
 @pytest.mark.slow
 @pytest.mark.service("delta-spark")
 def test_spark_writes_a_state_in_delta_and_python_reads_it(tmp_path: Path) -> None:
-    run_child(PROGRAM, str(tmp_path / "states"))
+    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "states")]
+    subprocess.run(command, check=True, cwd=Path(__file__).parents[4])
