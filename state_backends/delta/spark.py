@@ -21,7 +21,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
@@ -46,7 +46,6 @@ from txtopo.plugins.stores import Fields, FrameWrites, Ledger, StateTable
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
-    from txtopo.state.aggregates import Operator
 
 _SESSION = {
     "spark.sql.ansi.enabled": "true",  # sums raise instead of wrapping
@@ -143,7 +142,7 @@ def frame_of(rows: pa.Table) -> DataFrame:
     return session().createDataFrame(rows.rename_columns(names))
 
 
-def operators_of(state: StateTable) -> tuple[Operator, ...]:
+def operators_of(state: StateTable) -> tuple[Any, ...]:
     """Return how Spark combines each value of a state whose aggregates stores can combine."""
     return tuple(aggregate.operator for aggregate in state.aggregates if aggregate.operator)
 
