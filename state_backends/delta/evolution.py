@@ -26,9 +26,9 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
-from deltalake import CommitProperties, write_deltalake
 
 from state_backends.delta.layout import DECLARATION, STATISTICS, Layout
+from state_backends.delta.library import CommitProperties, write_deltalake
 from txtopo.plugins.stores import (
     StateTable,
     TableChange,
@@ -38,7 +38,7 @@ from txtopo.plugins.stores import (
 )
 
 if TYPE_CHECKING:
-    from deltalake import DeltaTable
+    from state_backends.delta.library import DeltaTable
 
 
 def change_of(table: DeltaTable, state: StateTable, label: str) -> TableChange | None:
