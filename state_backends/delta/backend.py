@@ -26,11 +26,12 @@ Rules
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import partial
 from typing import Any, TypeVar
 
 from state_backends.delta.appending import Appender
+from state_backends.delta.by_session import sole_writer
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.evolution import add_columns, change_of, change_table
 from state_backends.delta.failures import FAILURES, translated
@@ -66,6 +67,7 @@ from txtopo.errors import (
     StoreDamagedError,
     StoreUnavailable,
 )
+from txtopo.extras import EXTRAS
 from txtopo.plugins.stores import (
     Claim,
     FrameWrites,
@@ -101,7 +103,9 @@ class DeltaBackend(StateBackend):
     """One state in a Delta table; see :mod:`state_backends.delta`."""
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
-    groups = evolves = True
+    groups = True
+    evolves = HAS_DELTA_RS
+    more_with = "" if HAS_DELTA_RS else EXTRAS["deltalake"].command
 
     def __init__(self, location: Location, state: StateTable) -> None:
         self._location = location
@@ -151,10 +155,15 @@ class DeltaBackend(StateBackend):
         """Make Spark merge the rows of an attempt, as ``FrameBackend.apply_frame`` says."""
         return self._tried(lambda _: self._apply_once(attempt, writes))
 
+    @property
+    def deletes_expired(self) -> bool:
+        """Whether there is delta-rs: Spark skips a transaction that it has, and repeats none."""
+        return HAS_DELTA_RS
+
     def expire(self, up_to: Any, before_txid: int) -> int:
         """Delete rows that no later txid needs, all at once and rarely."""
-        if before_txid < self._expires_next or not HAS_DELTA_RS:
-            return 0  # Spark skips a transaction that it has: only delta-rs can repeat one
+        if before_txid < self._expires_next or not self.deletes_expired:
+            return 0
         count = self._tried(lambda _: self._expire_once(up_to, before_txid))
         self._expires_next = before_txid + EXPIRY_TXIDS
         return count
@@ -324,8 +333,11 @@ class DeltaBackend(StateBackend):
         assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
         tombstones = self._writer.tombstones or found is Standing.REDO
         self._writer.tombstones = self._layout.opaque
+        alone = nullcontext() if HAS_DELTA_RS else sole_writer(self._uri)
         try:
-            SparkMerger(self._layout, self._uri).write(txid, writes, ledger, tombstones=tombstones)
+            with alone:
+                merger = SparkMerger(self._layout, self._uri)
+                merger.write(txid, writes, ledger, tombstones=tombstones)
         except Exception as error:
             raise translated_of_spark(error, self._label) from error
         self._writer.tombstones = self._layout.opaque and writes.deletes

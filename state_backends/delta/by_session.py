@@ -8,16 +8,23 @@ Rules
 1. What only sets the ledger or the properties, such as a claim, is a transaction of Delta for Spark
    that begins on the version which was read here. So Delta refuses it if another transaction of the
    state came in between, as it does for delta-rs.
-2. Rows are merged as those of a frame are (:mod:`state_backends.delta.spark`): on the newest
+2. While a process commits to a table it holds the lock of a file beside the table's folder; its JVM
+   holds it, so that it ends with the JVM. Delta for Spark looks whether a version exists and then
+   renames a file to it, and on a local disk a rename replaces what another process wrote in between.
+3. Rows are merged as those of a frame are (:mod:`state_backends.delta.spark`): on the newest
    version, with the undo, and the ledger is read afterwards.
-3. Reading needs no session.
+4. Reading needs no session.
 """
 
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+import threading
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -31,7 +38,7 @@ from state_backends.delta.log_reading import (
     is_table,
 )
 from state_backends.delta.spark_session import check_session
-from txtopo.errors import ConfigError, TxtopoError
+from txtopo.errors import ConfigError, StoreUnavailable, TxtopoError
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -131,7 +138,7 @@ class DeltaTable:
         for name, text in configuration.items():
             if name != RETENTION:  # Spark refuses a log that is kept for less than old files are
                 builder = builder.property(name, text)
-        with _failures():
+        with _failures(), sole_writer(uri):
             builder.execute()
 
     def version(self) -> int:
@@ -216,8 +223,12 @@ class DeltaTable:
                 own.conf.set(
                     "spark.databricks.delta.commitInfo.userMetadata", json.dumps(dict(notes))
                 )
-            _Commit(own, self.table_uri, self.version()).write(transactions, properties)
-        self.update_incremental()
+            with sole_writer(self.table_uri):
+                written = _Commit(own, self.table_uri, self.version()).write(
+                    transactions, properties
+                )
+        # Not further: what another writer added since is not ours.
+        self._state.follow(self.table_uri, written)
 
 
 class _Commit:
@@ -228,7 +239,8 @@ class _Commit:
 
     def write(
         self, transactions: Sequence[Transaction], properties: Mapping[str, str] | None
-    ) -> None:
+    ) -> int:
+        """Commit, and return the version."""
         from delta.tables import DeltaTable as Writer
 
         jvm: Any = self._own._jvm
@@ -264,7 +276,49 @@ class _Commit:
             )
         operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
         sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        transaction.commit(sequence, operation)
+        return int(transaction.commit(sequence, operation))
+
+
+_LOCKS: dict[str, threading.Lock] = {}
+
+_WAITS_S, _POLLS_S = 60, 0.05
+
+
+@contextmanager
+def sole_writer(uri: str) -> Iterator[None]:
+    """Keep other threads and processes of this machine from committing to a table meanwhile.
+
+    Raises:
+        StoreUnavailable: Another one holds the lock for a minute; nothing was written.
+    """
+    folder = Path(uri).resolve()
+    path = str(folder.with_name(f".{folder.name}.lock"))
+    # Closing any channel of a file ends all locks that its process has on it: one at a time.
+    own = _LOCKS.setdefault(path, threading.Lock())
+    if not own.acquire(timeout=_WAITS_S):
+        raise _locked(uri, path)
+    try:
+        jvm: Any = session()._jvm
+        channel = jvm.java.io.RandomAccessFile(path, "rw").getChannel()
+        try:
+            ends = time.monotonic() + _WAITS_S
+            while channel.tryLock() is None:
+                if time.monotonic() > ends:
+                    raise _locked(uri, path)
+                time.sleep(_POLLS_S)
+            yield
+        finally:
+            channel.close()
+    finally:
+        own.release()
+
+
+def _locked(uri: str, path: str) -> StoreUnavailable:
+    return StoreUnavailable(
+        f"another process writes to {uri!r}; got its lock on {path!r} for {_WAITS_S} s; expected "
+        "that it commits or ends; nothing was written; end it if it hangs",
+        path=path,
+    )
 
 
 class _failures:

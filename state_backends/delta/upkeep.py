@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING
 
 from state_backends.delta.appending import fold
 from state_backends.delta.layout import RETENTION, Layout
+from state_backends.delta.library import HAS_DELTA_RS
 from state_backends.delta.reading import Reader, files_of, seconds_since
 from txtopo.state.log_mode import SEGMENTS_OF_A_TIER, BackgroundTask, span_to_fold
 
@@ -81,7 +82,8 @@ class Upkeep:
         if vacuums:
             age_s = seconds_since(table, txid - self._history_txids)
             if age_s is not None:
-                fit_log(table, age_s)
+                if HAS_DELTA_RS:  # Spark keeps the log for as long as Delta does by default
+                    fit_log(table, age_s)
                 remove_old_files(table, age_s)
                 table = self._open_table()
         self._renewed(table)

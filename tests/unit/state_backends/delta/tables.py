@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from deltalake import DeltaTable
+from state_backends.delta.library import DeltaTable
 
 from state_backends.delta.backend import DeltaBackend
 from txtopo import Fields
