@@ -103,8 +103,7 @@ class DeltaBackend(StateBackend):
     """One state in a Delta table; see :mod:`state_backends.delta`."""
 
     modes: frozenset[StateMode] = frozenset({"table", "log"})
-    groups = True
-    evolves = HAS_DELTA_RS
+    groups = evolves = HAS_DELTA_RS
     more_with = "" if HAS_DELTA_RS else EXTRAS["deltalake"].command
 
     def __init__(self, location: Location, state: StateTable) -> None:

@@ -25,7 +25,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 import pyarrow as pa
 
@@ -249,8 +249,6 @@ class _Commit:
         none, some = jvm.scala.Option.empty(), jvm.scala.Option.apply
         snapshot = log.getSnapshotAt(self._version, none, none, False)
         transaction = log.startTransaction(none, some(snapshot))
-        active = getattr(jvm.org.apache.spark.sql, "SparkSession$")
-        getattr(active, "MODULE$").setActiveSession(self._own._jsparkSession)
         actions = jvm.java.util.ArrayList()
         now = some(jvm.java.lang.System.currentTimeMillis())
         for each in transactions:
@@ -276,7 +274,24 @@ class _Commit:
             )
         operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
         sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        return int(transaction.commit(sequence, operation))
+        with _active(self._own):
+            return int(transaction.commit(sequence, operation))
+
+
+@contextmanager
+def _active(own: SparkSession) -> Iterator[None]:
+    """Make a session the one whose settings a commit has, and then the earlier one again."""
+    sessions = getattr(cast("Any", own._jvm).org.apache.spark.sql, "SparkSession$")
+    sessions = getattr(sessions, "MODULE$")
+    before = sessions.getActiveSession()
+    sessions.setActiveSession(own._jsparkSession)
+    try:
+        yield
+    finally:
+        if before.isDefined():
+            sessions.setActiveSession(before.get())
+        else:
+            sessions.clearActiveSession()
 
 
 _LOCKS: dict[str, threading.Lock] = {}

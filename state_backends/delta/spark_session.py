@@ -45,7 +45,7 @@ def session_conf() -> dict[str, str]:
             f"Spark cannot write Delta tables without the jars of delta-spark; got none in "
             f"{named!r}, which the environment variable {JARS} names; expected delta-spark_….jar "
             "and delta-storage-….jar there; unset it, and Spark fetches them from Maven; states in "
-            "Delta without ?writer=spark need none",
+            "Delta without ?writer=spark need none if the extra txtopo[delta] is installed",
             path=named,
         )
     return {PACKAGES: _packages(), **settings}
@@ -78,7 +78,8 @@ def check_session(spark: SparkSession) -> None:
         raise ConfigError(
             "a Spark Connect session cannot write states in Delta: each merge needs a session of "
             "its own with its own transaction, in the JVM of the driver; expected a classic "
-            "session, or states without ?writer=spark, which the driver writes by delta-rs"
+            "session, or states without ?writer=spark, which the driver writes by delta-rs if the "
+            "extra txtopo[delta] is installed"
         )
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if _EXTENSION in extensions:
@@ -88,7 +89,7 @@ def check_session(spark: SparkSession) -> None:
         f"spark.sql.extensions={extensions!r}; expected {_EXTENSION} in it, {_CATALOG} as "
         "spark.sql.catalog.spark_catalog, and the jars of delta-spark; build the session with "
         "state_backends.delta.session_conf(), or let txtopo build it; states in Delta without "
-        "?writer=spark need none of it",
+        "?writer=spark need none of it if the extra txtopo[delta] is installed",
         setting="spark.sql.extensions",
         got=extensions,
         expected=_EXTENSION,

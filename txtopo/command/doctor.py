@@ -176,8 +176,11 @@ def _port(page: Page) -> str:
 
 def _store(url: str) -> Examined:
     def look() -> str:
-        with closing(open_state(url, table="state").open("state")) as backend:
+        state = open_state(url, table="state")
+        written = "; Spark writes it" if state.session_conf() else ""
+        with closing(state.open("state")) as backend:
             stored = backend.stored()
-        return "it answers" if stored is None else f"it answers; states: {len(stored)}"
+        states = "" if stored is None else f"; states: {len(stored)}"
+        return f"it answers{states}{written}"
 
     return _tried(redacted_url(url), look)

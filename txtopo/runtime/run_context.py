@@ -161,10 +161,14 @@ def _never_deleted(component: str, name: str, state: State, backend: StateBacken
         f"the rows of state {name!r} of {component!r} would expire and stay; got {state!r}, whose "
         f"store deletes nothing ({type(backend).__name__} has no expire()); expected a store that "
         "deletes, such as SQLite, PostgreSQL, MariaDB, Redis or Delta; use one of them, or leave "
-        "expire_after out",
+        f"expire_after out{_or_with(backend)}",
         component=component,
         state=name,
     )
+
+
+def _or_with(backend: StateBackend) -> str:
+    return f", or get the store to delete: {backend.more_with}" if backend.more_with else ""
 
 
 def _mark(scheduler: Scheduler, state: str, step: str) -> None:

@@ -267,7 +267,7 @@ def _added(
         raise TopologyChanged(
             f"the columns of {in_words(name)} have changed, but {type(backend).__name__} cannot "
             f"alter a table; {'; '.join(changes)}; nothing was written; declare them as before; "
-            f"or {REBUILD}",
+            f"{f'or get it to: {backend.more_with}; ' if backend.more_with else ''}or {REBUILD}",
             changes=changes,
         )
     return added

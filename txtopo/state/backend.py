@@ -478,6 +478,10 @@ class StateBackend(ABC):
     """Whether :meth:`claim` can change the value columns of a table that has rows, as
     :mod:`txtopo.state.evolution` says. If False, such a state is refused."""
 
+    more_with: str = ""
+    """What makes the store do what these attributes deny, such as the command that installs a
+    package; refusals name it. Empty if nothing does."""
+
     shared_by_processes: bool = True
     """Whether other processes that open the same URL see the same state."""
 
