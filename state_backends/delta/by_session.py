@@ -241,6 +241,12 @@ class _Commit:
         self, transactions: Sequence[Transaction], properties: Mapping[str, str] | None
     ) -> int:
         """Commit, and return the version."""
+        with _active(self._own):
+            return self._written(transactions, properties)
+
+    def _written(
+        self, transactions: Sequence[Transaction], properties: Mapping[str, str] | None
+    ) -> int:
         from delta.tables import DeltaTable as Writer
 
         jvm: Any = self._own._jvm
@@ -274,13 +280,12 @@ class _Commit:
             )
         operation = getattr(getattr(delta, "DeltaOperations$ManualUpdate$"), "MODULE$")
         sequence = jvm.scala.jdk.javaapi.CollectionConverters.asScala(actions).toSeq()
-        with _active(self._own):
-            return int(transaction.commit(sequence, operation))
+        return int(transaction.commit(sequence, operation))
 
 
 @contextmanager
 def _active(own: SparkSession) -> Iterator[None]:
-    """Make a session the one whose settings a commit has, and then the earlier one again."""
+    """Make a session the one whose settings Delta uses, and then the earlier one again."""
     sessions = getattr(cast("Any", own._jvm).org.apache.spark.sql, "SparkSession$")
     sessions = getattr(sessions, "MODULE$")
     before = sessions.getActiveSession()

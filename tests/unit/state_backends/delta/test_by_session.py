@@ -13,7 +13,11 @@ from state_backends.delta import by_session
 from state_backends.delta.by_session import Transaction, sole_writer
 from txtopo.errors import StoreUnavailable
 
-pytestmark = [pytest.mark.service("delta-spark"), pytest.mark.usefixtures("spark")]
+pytestmark = [
+    pytest.mark.slow,  # a commit of a new JVM takes seconds
+    pytest.mark.service("delta-spark"),
+    pytest.mark.usefixtures("spark"),
+]
 
 APP = "words/counts"
 
@@ -27,7 +31,7 @@ def uri(tmp_path: Path) -> str:
     return uri
 
 
-@pytest.mark.rule("by_session", "Rules", 1)
+@pytest.mark.rule("state_backends.delta.by_session", "Rules", 1)
 def test_a_commit_on_a_version_that_another_followed_is_refused(uri: str) -> None:
     ours, theirs = by_session.DeltaTable(uri), by_session.DeltaTable(uri)
     theirs.commit([Transaction(APP, 2)], {"txtopo.ledger": "2"})
@@ -71,7 +75,7 @@ def test_the_active_session_stays_that_of_the_user(uri: str, spark: Any) -> None
     assert by_session.DeltaTable(uri).metadata().configuration["txtopo.topology"] == "words"
 
 
-@pytest.mark.rule("by_session", "Rules", 2)
+@pytest.mark.rule("state_backends.delta.by_session", "Rules", 2)
 def test_one_process_at_a_time_commits(uri: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """This process holds the lock; Spark's JVM is another one."""
     monkeypatch.setattr(by_session, "_WAITS_S", 0)

@@ -74,7 +74,7 @@ def same(ours: Any, theirs: Any) -> None:
     assert len(found) == len(expected)
 
 
-@pytest.mark.rule("by_session", "Rules", 4)
+@pytest.mark.rule("state_backends.delta.by_session", "Rules", 4)
 def test_each_version_reads_as_delta_rs_reads_it(table: Any) -> None:
     for version in range(table.version() + 1):
         same(

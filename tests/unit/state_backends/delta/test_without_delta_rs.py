@@ -36,6 +36,29 @@ with counts.reader() as reader:
 
 @pytest.mark.slow
 @pytest.mark.service("delta-spark")
+@pytest.mark.rule("state_backends.delta.by_session", "Rules", 3)
 def test_spark_writes_a_state_in_delta_and_python_reads_it(tmp_path: Path) -> None:
-    command = [sys.executable, "-c", PROGRAM, str(tmp_path / "states")]
+    _run(PROGRAM, str(tmp_path / "states"))
+
+
+SUITES = """
+import sys
+
+sys.modules["deltalake"] = None
+
+import pytest
+
+sys.exit(pytest.main(["-q", sys.argv[1]]))
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.service("delta-spark")
+@pytest.mark.timeout(7200)
+def test_the_suites_of_stores_pass_without_delta_rs() -> None:
+    _run(SUITES, str(Path(__file__).with_name("without_delta_rs.py")))
+
+
+def _run(program: str, argument: str) -> None:
+    command = [sys.executable, "-c", program, argument]
     subprocess.run(command, check=True, cwd=Path(__file__).parents[4])
