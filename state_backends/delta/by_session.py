@@ -8,9 +8,9 @@ Rules
 1. What only sets the ledger or the properties, such as a claim, is a transaction of Delta for Spark
    that begins on the version which was read here. So Delta refuses it if another transaction of the
    state came in between, as it does for delta-rs.
-2. While a process commits to a table it holds the lock of a file beside the table's folder; its JVM
-   holds it, so that it ends with the JVM. Delta for Spark looks whether a version exists and then
-   renames a file to it, and on a local disk a rename replaces what another process wrote in between.
+2. While a process commits to a table, its JVM holds the lock of a file beside the table's folder.
+   Delta for Spark looks whether a version exists, and then renames a file to it; on a local disk a
+   rename replaces what another process wrote in between. The lock ends with the JVM.
 3. Rows are merged as those of a frame are (:mod:`state_backends.delta.spark`): on the newest
    version, with the undo, and the ledger is read afterwards.
 4. Reading needs no session.
@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -38,6 +37,7 @@ from state_backends.delta.log_reading import (
     is_table,
 )
 from state_backends.delta.spark_session import check_session
+from txtopo.clock import now, sleep
 from txtopo.errors import ConfigError, StoreUnavailable, TxtopoError
 
 if TYPE_CHECKING:
@@ -321,11 +321,11 @@ def sole_writer(uri: str) -> Iterator[None]:
         jvm: Any = session()._jvm
         channel = jvm.java.io.RandomAccessFile(path, "rw").getChannel()
         try:
-            ends = time.monotonic() + _WAITS_S
+            ends = now() + _WAITS_S
             while channel.tryLock() is None:
-                if time.monotonic() > ends:
+                if now() > ends:
                     raise _locked(uri, path)
-                time.sleep(_POLLS_S)
+                sleep(_POLLS_S)
             yield
         finally:
             channel.close()

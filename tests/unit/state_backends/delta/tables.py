@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 
 import pyarrow as pa
-from state_backends.delta.library import DeltaTable
 
 from state_backends.delta.backend import DeltaBackend
+from state_backends.delta.library import DeltaTable
 from txtopo import Fields
 from txtopo.state import Count
 from txtopo.testing.conformance.driver import StateDriver

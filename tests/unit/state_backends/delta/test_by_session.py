@@ -80,12 +80,10 @@ def test_one_process_at_a_time_commits(uri: str, monkeypatch: pytest.MonkeyPatch
     """This process holds the lock; Spark's JVM is another one."""
     monkeypatch.setattr(by_session, "_WAITS_S", 0)
     table = by_session.DeltaTable(uri)
-    with (
-        Path(uri).with_name(".table.lock").open("w") as held,
-        pytest.raises(StoreUnavailable, match="another process writes"),
-    ):
+    with Path(uri).with_name(".table.lock").open("w") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
-        table.commit([Transaction(APP, 1)])
+        with pytest.raises(StoreUnavailable, match="another process writes"):
+            table.commit([Transaction(APP, 1)])
     assert by_session.DeltaTable(uri).transaction_version(APP) is None
 
     with sole_writer(uri), pytest.raises(StoreUnavailable), sole_writer(uri):
