@@ -61,7 +61,7 @@ class TableNotFoundError(DeltaError):
 
 
 @dataclass(frozen=True)
-class Transaction:
+class AppTransaction:
     """A transaction of an application."""
 
     app_id: str
@@ -73,7 +73,7 @@ class CommitProperties:
     """What is noted with a commit."""
 
     custom_metadata: Mapping[str, str] = field(default_factory=dict)
-    app_transactions: Sequence[Transaction] = ()
+    app_transactions: Sequence[AppTransaction] = ()
 
 
 @dataclass(frozen=True)
@@ -208,7 +208,7 @@ class DeltaTable:
 
     def commit(
         self,
-        transactions: Sequence[Transaction],
+        transactions: Sequence[AppTransaction],
         notes: Mapping[str, str] | None = None,
         properties: Mapping[str, str] | None = None,
     ) -> None:
@@ -238,14 +238,14 @@ class _Commit:
         self._own, self._uri, self._version = own, uri, version
 
     def write(
-        self, transactions: Sequence[Transaction], properties: Mapping[str, str] | None
+        self, transactions: Sequence[AppTransaction], properties: Mapping[str, str] | None
     ) -> int:
         """Commit, and return the version."""
         with _active(self._own):
             return self._written(transactions, properties)
 
     def _written(
-        self, transactions: Sequence[Transaction], properties: Mapping[str, str] | None
+        self, transactions: Sequence[AppTransaction], properties: Mapping[str, str] | None
     ) -> int:
         from delta.tables import DeltaTable as Writer
 
@@ -256,10 +256,10 @@ class _Commit:
         snapshot = log.getSnapshotAt(self._version, none, none, False)
         transaction = log.startTransaction(none, some(snapshot))
         actions = jvm.java.util.ArrayList()
-        now = some(jvm.java.lang.System.currentTimeMillis())
+        moment = some(jvm.java.lang.System.currentTimeMillis())
         for each in transactions:
             transaction.txnVersion(each.app_id)  # so that another one in between is a conflict
-            actions.add(delta.actions.SetTransaction(each.app_id, each.version, now))
+            actions.add(delta.actions.SetTransaction(each.app_id, each.version, moment))
         if properties:
             held = transaction.metadata()
             added = held.configuration()

@@ -18,6 +18,9 @@ if TYPE_CHECKING or HAS_DELTA_RS:
     from deltalake.fs import DeltaStorageHandler
 else:
     from state_backends.delta.by_session import (
+        AppTransaction as Transaction,
+    )
+    from state_backends.delta.by_session import (
         CommitProperties,
         DeltaError,
         DeltaProtocolError,
@@ -25,7 +28,6 @@ else:
         DeltaTable,
         SchemaMismatchError,
         TableNotFoundError,
-        Transaction,
         write_deltalake,
     )
 

@@ -142,7 +142,9 @@ def history(folder: str, version: int, limit: int | None) -> list[dict[str, Any]
         except FileNotFoundError:
             break
         lines = [json.loads(line) for line in text.split("\n") if line.strip()]
-        info = next((line["commitInfo"] for line in lines if "commitInfo" in line), {})
+        info: dict[str, Any] = next(
+            (line["commitInfo"] for line in lines if "commitInfo" in line), {}
+        )
         found.append({**info, "version": version})
         version -= 1
     return found

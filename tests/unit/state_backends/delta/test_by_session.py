@@ -10,7 +10,7 @@ import pyarrow as pa
 import pytest
 
 from state_backends.delta import by_session
-from state_backends.delta.by_session import Transaction, sole_writer
+from state_backends.delta.by_session import AppTransaction, sole_writer
 from txtopo.errors import StoreUnavailable
 
 pytestmark = [
@@ -34,10 +34,10 @@ def uri(tmp_path: Path) -> str:
 @pytest.mark.rule("state_backends.delta.by_session", "Rules", 1)
 def test_a_commit_on_a_version_that_another_followed_is_refused(uri: str) -> None:
     ours, theirs = by_session.DeltaTable(uri), by_session.DeltaTable(uri)
-    theirs.commit([Transaction(APP, 2)], {"txtopo.ledger": "2"})
+    theirs.commit([AppTransaction(APP, 2)], {"txtopo.ledger": "2"})
 
     with pytest.raises(by_session.DeltaError, match="oncurrent"):
-        ours.commit([Transaction(APP, 3)])
+        ours.commit([AppTransaction(APP, 3)])
 
     assert theirs.history(1)[0]["userMetadata"] == '{"txtopo.ledger": "2"}'
     assert by_session.DeltaTable(uri).transaction_version(APP) == 2
@@ -54,12 +54,12 @@ def test_a_table_stays_at_the_version_that_it_wrote(
         monkeypatch.setattr(by_session._Commit, "write", write)
         version = write(self, *arguments)
         by_session._Commit(by_session.own_session(), uri, version).write(
-            [Transaction(APP, 9)], None
+            [AppTransaction(APP, 9)], None
         )
         return version
 
     monkeypatch.setattr(by_session._Commit, "write", followed)
-    ours.commit([Transaction(APP, 1)])
+    ours.commit([AppTransaction(APP, 1)])
     assert (ours.version(), ours.transaction_version(APP)) == (1, 1)
 
     ours.update_incremental()
@@ -83,10 +83,10 @@ def test_one_process_at_a_time_commits(uri: str, monkeypatch: pytest.MonkeyPatch
     with Path(uri).with_name(".table.lock").open("w") as held:
         fcntl.lockf(held, fcntl.LOCK_EX)
         with pytest.raises(StoreUnavailable, match="another process writes"):
-            table.commit([Transaction(APP, 1)])
+            table.commit([AppTransaction(APP, 1)])
     assert by_session.DeltaTable(uri).transaction_version(APP) is None
 
     with sole_writer(uri), pytest.raises(StoreUnavailable), sole_writer(uri):
         pass
-    table.commit([Transaction(APP, 1)])
+    table.commit([AppTransaction(APP, 1)])
     assert by_session.DeltaTable(uri).transaction_version(APP) == 1
