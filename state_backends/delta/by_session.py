@@ -197,15 +197,6 @@ class DeltaTable:
         """Set properties of the table, in a version that follows the one that was read."""
         self.commit((), properties=properties)
 
-    def vacuum(self, retention_hours: int, **_: object) -> None:
-        """Remove files that no version of that age needs."""
-        from delta.tables import DeltaTable as Writer
-
-        with _failures():
-            own = own_session()
-            own.conf.set("spark.databricks.delta.retentionDurationCheck.enabled", "false")
-            Writer.forPath(own, self.table_uri).vacuum(retention_hours)
-
     def commit(
         self,
         transactions: Sequence[AppTransaction],

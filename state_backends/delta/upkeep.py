@@ -8,6 +8,8 @@
 * The table is opened again, since after a thousand commits an open table takes ten times as long
   for the next.
 
+Without delta-rs nothing is removed.
+
 All of this runs in a separate thread while commits continue. delta-rs releases Python's lock.
 """
 
@@ -68,7 +70,7 @@ class Upkeep:
         folds = self._layout.state.mode == "log" and self._commits % SEGMENTS_OF_A_TIER == 0
         if not folds and self._commits % RENEW_COMMITS:
             return
-        vacuums = self._commits % VACUUM_COMMITS == 0
+        vacuums = HAS_DELTA_RS and self._commits % VACUUM_COMMITS == 0
         self._background.submit(lambda: self._work(txid, folds=folds, vacuums=vacuums))
 
     def close(self) -> None:
@@ -82,8 +84,7 @@ class Upkeep:
         if vacuums:
             age_s = seconds_since(table, txid - self._history_txids)
             if age_s is not None:
-                if HAS_DELTA_RS:  # Spark keeps the log for as long as Delta does by default
-                    fit_log(table, age_s)
+                fit_log(table, age_s)
                 remove_old_files(table, age_s)
                 table = self._open_table()
         self._renewed(table)
