@@ -303,7 +303,7 @@ class DeltaBackend(StateBackend):
             self.point("rows.before")
             self.point("rows.after")
             self.point("write.before")
-            self._merge_by_spark(attempt.txid, writes, found, held.written_by(attempt))
+            self._merge_by_spark(table, attempt.txid, writes, found, held.written_by(attempt))
             return self._found(table, attempt)
 
     def _commit_by_session(
@@ -323,23 +323,42 @@ class DeltaBackend(StateBackend):
             frame = frame_of(self._writer.rows(writes))
             operators = None if isinstance(writes, Puts) else operators_of(self._state)
             by_frame = FrameWrites(frame, operators)
-            self._merge_by_spark(attempt.txid, by_frame, found, ledger)
+            self._merge_by_spark(table, attempt.txid, by_frame, found, ledger)
         return self._found(table, attempt)
 
     def _merge_by_spark(
-        self, txid: int, writes: FrameWrites, found: Standing, ledger: Ledger
+        self, table: DeltaTable, txid: int, writes: FrameWrites, found: Standing, ledger: Ledger
     ) -> None:
         assert isinstance(self._writer, Merger), "the factory refuses frames in mode 'log'"
         tombstones = self._writer.tombstones or found is Standing.REDO
-        self._writer.tombstones = self._layout.opaque
-        alone = nullcontext() if HAS_DELTA_RS else sole_writer(self._uri)
-        try:
-            with alone:
+        with nullcontext() if HAS_DELTA_RS else sole_writer(self._uri):
+            if not HAS_DELTA_RS:
+                self._check_unchanged(table)
+            self._writer.tombstones = self._layout.opaque
+            try:
                 merger = SparkMerger(self._layout, self._uri)
                 merger.write(txid, writes, ledger, tombstones=tombstones)
-        except Exception as error:
-            raise translated_of_spark(error, self._label) from error
+            except Exception as error:
+                raise translated_of_spark(error, self._label) from error
         self._writer.tombstones = self._layout.opaque and writes.deletes
+
+    def _check_unchanged(self, table: DeltaTable) -> None:
+        """Check that the ledger which was judged is still the newest; nobody else writes now.
+
+        Raises:
+            StoreContended: Another writer came in between; nothing was written.
+        """
+        judged = table.version()
+        with self._named_errors():
+            table.update_incremental()
+        if table.version() != judged:
+            raise StoreContended(
+                f"{self._label} was changed meanwhile; got version {table.version()}; expected "
+                f"{judged}, whose ledger was judged",
+                state=self._state.name,
+                got=table.version(),
+                expected=judged,
+            )
 
     def _found(self, table: DeltaTable, attempt: TransactionAttempt) -> Ledger:
         """Read the ledger after a merge by Spark: a skipped merge looks like a success."""

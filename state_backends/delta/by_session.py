@@ -12,7 +12,8 @@ Rules
    Delta for Spark looks whether a version exists, and then renames a file to it; on a local disk a
    rename replaces what another process wrote in between. The lock ends with the JVM.
 3. Rows are merged as those of a frame are (:mod:`state_backends.delta.spark`): on the newest
-   version, with the undo, and the ledger is read afterwards.
+   version, with the undo, and the ledger is read afterwards. While the lock is held, the newest
+   version must be the one whose ledger was judged; else nothing is written.
 4. Reading needs no session.
 """
 
