@@ -31,7 +31,7 @@ from functools import partial
 from typing import Any, TypeVar
 
 from state_backends.delta.appending import Appender
-from state_backends.delta.by_session import sole_writer
+from state_backends.delta.by_session import session, sole_writer
 from state_backends.delta.durability import DurableLog
 from state_backends.delta.evolution import add_columns, change_of, change_table
 from state_backends.delta.failures import FAILURES, translated
@@ -127,6 +127,8 @@ class DeltaBackend(StateBackend):
 
     def create(self) -> None:
         """Create the table, or check the existing one."""
+        if not HAS_DELTA_RS:
+            session()  # before a folder is made
         self._log.check()
         with self._named_errors():
             create_table(self._location, self._layout, self._label)

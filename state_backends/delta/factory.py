@@ -83,7 +83,7 @@ class DeltaFactory:
 
 @cache
 def _tell_once() -> None:
-    logger_of("txtopo.runtime").warning(
+    logger_of("txtopo.state").warning(
         "states in Delta are written by Spark, since the package deltalake is not installed; with "
         "it a commit takes about a thirtieth of the time: %s",
         EXTRAS["deltalake"].command,

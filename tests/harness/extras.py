@@ -81,7 +81,6 @@ USES: list[tuple[str, Callable[[], object]]] = [
     ("protobuf", lambda: Protobuf(object, registry="http://host")),
     ("conformance", lambda: importlib.import_module("txtopo.testing.conformance")),
     ("connect", lambda: remote_session("sc://host")),
-    ("delta", opened("delta:///folder")),
     ("delta", opened("s3://bucket/folder")),
     ("delta", lambda: DeltaTransactionalSpout("folder", WORD)),
     ("delta", lambda: DeltaDataFrameSpout("folder", WORD)),

@@ -72,7 +72,10 @@ INPUTS: dict[int, tuple[str, str]] = {
     58: ("an engine, autocommit", "`TopologyError`; in a URL it has no effect"),
     59: ("SQLite in memory", "`TopologyError`: what to use"),
     60: ("SQLite that is locked", "`StoreUnavailable`"),
-    61: ("Delta's jar missing", "nothing: states need none; without delta-rs `TopologyError`"),
+    61: (
+        "Delta's jar missing",
+        "nothing: states need none; without delta-rs and without a session `ConfigError`",
+    ),
     62: ("pyspark and Delta that do not fit", "nothing: states do not use the pair"),
     63: ("Delta's extension or catalog not set", "nothing: states do not use a session"),
     64: ("a folder that is not a Delta table", "`SchemaDrift`: what lies there"),
