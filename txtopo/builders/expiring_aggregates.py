@@ -27,13 +27,12 @@ from txtopo.context import TaskContext
 from txtopo.errors import TopologyError
 from txtopo.groupings import GlobalGrouping
 from txtopo.stages.combining import Aggregating, BatchPartials, partial_fields
-from txtopo.state.aggregates import Max
-from txtopo.state.lifetimes import OTHER_TIMES, SEEN, Lifetime
+from txtopo.state.lifetimes import OTHER_TIMES, SEEN, Lifetime, with_seen
 from txtopo.topology.bolt_kinds import ARROW_BOLT
 from txtopo.topology.checks import with_own_state
 from txtopo.topology.component import Component, Subscription, check_id, checked_streams
 from txtopo.traits import Meaning, Traits
-from txtopo.tuples import DEFAULT_STREAM, Field, Fields, Stream
+from txtopo.tuples import DEFAULT_STREAM, Fields, Stream
 
 
 class ExpiringAggregate(ArrowBolt, Committer):
@@ -136,10 +135,6 @@ def _as_two(
     first = one.subscriptions[0]
     inputs = components[first.source].streams[first.stream].fields
     (state,) = with_own_state(one, components).states.values()
-    value: list[Field] = [*state.value, *SEEN]
-    kept = state.with_columns(
-        state.key, Fields.of(value), (*state.aggregates, Max(SEEN.names[0]))
-    ).ranged(SEEN.names[0])
     partials = BatchPartials(bolt, inputs)
     committer = ExpiringAggregate(one.id, bolt, lifetime, inputs)
     return [
@@ -159,6 +154,6 @@ def _as_two(
             dict(checked_streams(one.id, committer)),
             (Subscription(above, DEFAULT_STREAM, GlobalGrouping()),),
             committer=True,
-            states={one.id: kept},
+            states={one.id: with_seen(state)},
         ),
     ]

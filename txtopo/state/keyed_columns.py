@@ -100,6 +100,17 @@ def positions(keys: pa.Table, among: pa.Table) -> pa.Int64Array:
     return in_one_piece(pc.index_in(wanted, known)).cast(pa.int64())
 
 
+def without_keys(rows: pa.Table, among: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the rows whose keys are not among those of other rows, which are distinct.
+
+    Args:
+        rows: The rows.
+        among: Rows with the same key columns.
+        names: The key columns.
+    """
+    return rows.filter(positions(rows.select(names), among.select(names)).is_null())
+
+
 def last_of_each(
     rows: pa.Table, width: int, by: Sequence[str] = (), falling: Collection[str] = ()
 ) -> pa.Table:

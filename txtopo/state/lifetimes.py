@@ -12,19 +12,31 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from txtopo.durations import shown
+from txtopo.state.aggregates import Max
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from txtopo.state.registry import State
+
 SEEN = Fields("seen timestamp")
 """The column of a state with the time at which a value last had a row."""
+
+LAST = SEEN.names[0]
+"""The name of that column."""
 
 OTHER_TIMES = (
     "the stored values have no such times, so they would expire at once, or never; keep the event "
     "time of the stream as before, or give the state another table"
 )
 """Why stored values may not expire later, or by event time instead of planned time."""
+
+
+def with_seen(state: State) -> State:
+    """Return a state with ``seen`` as its last column, by which its rows expire."""
+    kinds = (*state.aggregates, Max(LAST)) if state.aggregates else ()
+    return state.with_columns(state.key, Fields.of([*state.value, *SEEN]), kinds).ranged(LAST)
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,7 +60,7 @@ class Lifetime:
 
         if (bound := self.bound(now)) is None:
             return rows
-        seen = rows.column(SEEN.names[0])
+        seen = rows.column(LAST)
         return rows.filter(pc.greater(seen, pa.scalar(bound, seen.type)))
 
     def __str__(self) -> str:

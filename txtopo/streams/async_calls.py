@@ -110,7 +110,7 @@ def map_async(
             "stream above the tables; call the service there, and join or store what it answers",
             stream=stream.name,
         )
-    check_function("map_async", function, "row")
+    check_function("map_async", function, "row", may_await=True)
     declared = declared_fields("map_async", fields)
     given = dead_letters_on
     listed = tuple(given) if isinstance(given, Sequence) else (given,)

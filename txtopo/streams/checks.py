@@ -204,8 +204,21 @@ def _time_column(operator: str, given: object, fields: Fields) -> str:
     return column
 
 
-def check_function(operator: str, function: object, *arguments: str) -> None:
+def check_function(
+    operator: str,
+    function: object,
+    *arguments: str,
+    may_yield: bool = False,
+    may_await: bool = False,
+) -> None:
     """Check that a function can be called with what an operator passes.
+
+    Args:
+        operator: The operator, for messages.
+        function: The function.
+        arguments: The names of what it is called with.
+        may_yield: Whether it may be a generator function.
+        may_await: Whether it may be a coroutine function.
 
     Raises:
         TopologyError: It is not a function, or takes other arguments.
@@ -217,9 +230,8 @@ def check_function(operator: str, function: object, *arguments: str) -> None:
             name=operator,
         )
     why = runs_later(function)
-    if operator == "map_async" and is_coroutine_function(function):
-        why = ""
-    if why and (why == ASYNC or operator != "flat_map"):
+    fits = (may_yield and why != ASYNC) or (may_await and is_coroutine_function(function))
+    if why and not fits:
         raise TopologyError(
             f"the function of {operator} does not return a value; got "
             f"{getattr(function, '__name__', 'a function')}, which is {why}; expected a function "

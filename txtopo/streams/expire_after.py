@@ -11,14 +11,13 @@ from txtopo.bolts.append import Append
 from txtopo.bolts.persistent_aggregate import check_expiring_aggregate
 from txtopo.durations import Duration, duration
 from txtopo.errors import FieldsError
-from txtopo.state.aggregates import Max
-from txtopo.state.lifetimes import SEEN, Lifetime
+from txtopo.state.lifetimes import SEEN, Lifetime, with_seen
 from txtopo.state.registry import State
 from txtopo.streams.checks import check_new_columns
 from txtopo.streams.draft import readable_state
 from txtopo.streams.event_time import WATERMARK
 from txtopo.streams.expiring_rows import TimedAppend
-from txtopo.streams.expiring_tables import LAST, TableExpiry
+from txtopo.streams.expiring_tables import TableExpiry
 from txtopo.streams.nodes import Port
 from txtopo.tuples import Fields
 
@@ -46,8 +45,7 @@ def expiring(
     readable_state(operator, kept)
     columns = Fields.of([*kept.key, *kept.value])
     check_new_columns(f"the state of {operator}", columns, SEEN)
-    kinds = (*kept.aggregates, Max(LAST)) if kept.aggregates else ()
-    state = kept.with_columns(kept.key, Fields.of([*kept.value, *SEEN]), kinds).ranged(LAST)
+    state = with_seen(kept)
     if stream.time is None:
         return state, TableExpiry(lifetime), None
     watermark = stream.draft.watermark(stream.time, state, state.table or "")

@@ -44,8 +44,15 @@ from txtopo.durations import MICROSECOND
 from txtopo.stages.combining import BatchPartials
 from txtopo.state.aggregates import Max
 from txtopo.state.backend import StateTable
-from txtopo.state.keyed_columns import Flags, Numbers, codes_of, last_of_each, positions
-from txtopo.state.lifetimes import OTHER_TIMES, SEEN, Lifetime
+from txtopo.state.keyed_columns import (
+    Flags,
+    Numbers,
+    codes_of,
+    last_of_each,
+    positions,
+    without_keys,
+)
+from txtopo.state.lifetimes import LAST, OTHER_TIMES, SEEN, Lifetime
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.event_time import TimeColumn, event_times
 from txtopo.streams.late_rows import Watermark, microseconds
@@ -53,7 +60,6 @@ from txtopo.streams.tables import Aggregating, Output, TableCommitter
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import Field, Fields
 
-LAST = SEEN.names[0]
 TIME = SEEN.arrow_schema().field(LAST).type
 NEVER = np.iinfo(np.int64).min
 
@@ -142,20 +148,15 @@ class ExpiringTable(TableCommitter):
         if self._changes:
             if bound is not None:
                 due = values.columns_between(LAST, None, bound)
-                due = self._missing(due, stored).select(stored.column_names)
+                due = without_keys(due, stored, self._keys).select(stored.column_names)
                 stored = pa.concat_tables([stored, due])
-            values.delete_columns(self._missing(stored, after).select(self._keys))
+            values.delete_columns(without_keys(stored, after, self._keys).select(self._keys))
             self._tell(stored.drop_columns([LAST]), after.drop_columns([LAST]))
         elif bound is not None:
             values.expire(bound)
         values.put_columns(after)
         for stream, query in self._queries.items():
             self._answer(values, stream, query)
-
-    def _missing(self, rows: pa.Table, among: pa.Table) -> pa.Table:
-        """Return the rows with keys that other rows do not have."""
-        place = positions(rows.select(self._keys), among.select(self._keys))
-        return rows.filter(place.is_null())
 
     def _found(self, values: StateTransaction, keys: pa.Table) -> pa.Table:
         """Return the rows of some keys for a query, without those that have expired."""

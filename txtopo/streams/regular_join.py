@@ -66,7 +66,9 @@ from txtopo.state.keyed_columns import (
     positions,
     there,
     with_plain_zeros,
+    without_keys,
 )
+from txtopo.state.lifetimes import LAST, SEEN, with_seen
 from txtopo.state.registry import State
 from txtopo.state.transaction import StateTransaction
 from txtopo.streams.checks import check_new_columns
@@ -91,10 +93,10 @@ SIDE_AND_DIGEST = Fields("side string, digest string")
 """The last columns of the key of the state."""
 
 KEPT = Fields("times long, row string")
-"""The value columns of the state; ``row`` is NULL in the line with the number of rows."""
+"""The value columns of the state; ``row`` is NULL in the line with the number of rows.
 
-LAST = Fields("seen timestamp")
-"""The value column that is there too, if rows expire; NULL in the line with the number of rows."""
+If rows expire, ``seen`` is there too, and NULL in that line.
+"""
 
 TOTAL = ""
 """The digest of the line with the number of rows of a key and side."""
@@ -102,7 +104,7 @@ TOTAL = ""
 DIGEST_BYTES = 16
 """Enough that two rows of a key never have the same: one in 10**20 for a billion rows."""
 
-DIGEST, ROW, SEEN = "digest", "row", "seen"
+DIGEST, ROW = "digest", "row"
 
 DELTA = ""
 """The column with how often a row is added: no declared field has an empty name."""
@@ -240,7 +242,7 @@ class RegularJoin(ArrowBolt, Committer):
         self._keys = list(self._joined.key.names)
         expiry = self._joined.expiry
         columns = [*self._joined.key, *SIDE_AND_DIGEST, *KEPT]
-        stored = Fields.of(columns if expiry is None else [*columns, *LAST])
+        stored = Fields.of(columns if expiry is None else [*columns, *SEEN])
         self._stored = stored.arrow_schema()
         self._watermark = Watermark()
         # A row that comes now was seen now, unless it has an event time.
@@ -312,7 +314,7 @@ class RegularJoin(ArrowBolt, Committer):
         """Return what a batch adds to a side: key, row, how often, last time, digest."""
         texts = packed_rows(rows.select(self._sides[at].others.names).columns, rows.num_rows)
         found = rows.select(self._keys).append_column(ROW, texts)
-        found = added_up(found.append_column(DELTA, rows.column(DELTA)).append_column(SEEN, seen))
+        found = added_up(found.append_column(DELTA, rows.column(DELTA)).append_column(LAST, seen))
         digests = pa.array(map(digest_of, found.column(ROW).to_pylist()), pa.string())
         return found.append_column(DIGEST, digests)
 
@@ -364,14 +366,14 @@ class RegularJoin(ArrowBolt, Committer):
         self, values: StateTransaction, changes: Sequence[pa.Table], up_to: datetime.datetime
     ) -> list[pa.Table]:
         """Return the changes, with the rows that expire and are not among them."""
-        expired = values.columns_between(SEEN, None, up_to)
+        expired = values.columns_between(LAST, None, up_to)
         names, together = [*self._keys, DIGEST], []
         for side, changed in zip(SIDES, changes, strict=True):
             lines = expired.filter(pc.equal(expired.column("side"), side))
-            lines = lines.filter(positions(lines.select(names), changed.select(names)).is_null())
+            lines = without_keys(lines, changed, names)
             taken_back = pc.negate(lines.column("times"))
             lines = lines.set_column(
-                lines.schema.get_field_index(SEEN), SEEN, lines.column(SEEN).cast(pa.int64())
+                lines.schema.get_field_index(LAST), LAST, lines.column(LAST).cast(pa.int64())
             ).append_column(DELTA, taken_back)
             together.append(pa.concat_tables([changed, lines.select(changed.column_names)]))
         return together
@@ -540,10 +542,10 @@ class Lines:
         )
         found = there(place)
         added, seen = np.zeros(len(before), np.int64), np.zeros(len(before), np.int64)
-        at, last = place.drop_null().to_numpy(), changes.column(SEEN).to_numpy()
+        at, last = place.drop_null().to_numpy(), changes.column(LAST).to_numpy()
         added[at] = delta[found]
-        if SEEN in stored.column_names:
-            seen = known.column(SEEN).cast(pa.int64()).to_numpy().copy()
+        if LAST in stored.column_names:
+            seen = known.column(LAST).cast(pa.int64()).to_numpy().copy()
             seen[at] = np.maximum(seen[at], last[found])
         new = pa.array(~found)
         lines = pa.concat_tables(
@@ -653,7 +655,7 @@ def joined_regularly(
         )
     plain = [_without_mark(each) for each in (left, right)]
     key, right_key = compared_columns(plain[0], plain[1], on)
-    check_new_columns("the state of join", key, [*SIDE_AND_DIGEST, *KEPT, *LAST])
+    check_new_columns("the state of join", key, [*SIDE_AND_DIGEST, *KEPT, *SEEN])
     lefts, rights = (
         Fields.of([field for field in fields if field.name not in names])
         for fields, names in zip(plain, (key.names, right_key), strict=True)
@@ -682,7 +684,7 @@ def joined_regularly(
         ports, expiry = tuple(dict.fromkeys(left.ports + right.ports)), None
         if expire_after is not None:
             after = duration("expire_after, of join,", expire_after)
-            kept = kept.with_columns(kept.key, Fields.of([*KEPT, *LAST])).ranged(SEEN)
+            kept = with_seen(kept)
             times = [each.time for each in (left, right) if each.time is not None]
             expiry = RowsExpire(after, by_event_time=len(times) == 2)
             if expiry.by_event_time:

@@ -13,7 +13,7 @@ from txtopo.builders.transactional import Bolt
 from txtopo.durations import MICROSECOND, Duration, duration
 from txtopo.errors import FieldsError, TopologyError
 from txtopo.state.aggregates import Aggregate
-from txtopo.state.lifetimes import SEEN
+from txtopo.state.lifetimes import SEEN, with_seen
 from txtopo.state.reader import ReaderView
 from txtopo.state.registry import State
 from txtopo.streams.async_calls import LIMIT, TIMEOUT, map_async
@@ -239,7 +239,7 @@ class DataStream:
         Raises:
             TopologyError: An argument is wrong; the message says which.
         """
-        check_function("flat_map", function, "row")
+        check_function("flat_map", function, "row", may_yield=True)
         declared = declared_fields("flat_map", fields)
         return self._stateless(FlatMapRows, declared, function, id, parallelism)
 
@@ -1289,7 +1289,7 @@ class Grouped:
             bolt = RunningValues(*arguments)
             if expire_after is not None:
                 check_new_columns("the state of update", Fields.of([*kept.key, *state.value]), SEEN)
-                kept = kept.with_columns(kept.key, Fields.of([*state.value, *SEEN])).ranged("seen")
+                kept = with_seen(kept)
                 expiry, watermark = self._time_to_live(kept, expire_after, state.value)
                 bolt, ports = ExpiringValues(expiry, *arguments), (*ports, *watermark)
             node = stream.draft.add(BoltNode(taken, ports, 1, bolt, (), {taken: kept}))

@@ -32,6 +32,7 @@ from txtopo.state.keyed_columns import (
     positions,
     there,
     with_plain_zeros,
+    without_keys,
 )
 from txtopo.state.reader import ReaderView
 from txtopo.state.transaction import StateTransaction
@@ -350,16 +351,15 @@ class TableCommitter(ArrowBolt, Committer):
         after = self._applies.combined(before, changes)
         values.put_columns(after)
         if self._applies.removes:
-            values.delete_columns(_missing(before.select(self._keys), after.select(self._keys)))
+            values.delete_columns(without_keys(before, after, self._keys).select(self._keys))
         if self._changes and told:
             self._tell(before, after)
 
     def _tell(self, before: pa.Table, after: pa.Table) -> None:
         """Emit the keys whose values have changed, in their order; some may be new or removed."""
-        keys = after.select(self._keys)
-        removed = _missing(before.select(self._keys), keys)
+        keys, removed = after.select(self._keys), without_keys(before, after, self._keys)
         if removed.num_rows:
-            keys = pa.concat_tables([keys, removed])
+            keys = pa.concat_tables([keys, removed.select(self._keys)])
         # The order must not depend on tasks, since consumers of a topic see it.
         keys = keys.take(order_of(keys, self._keys))
         names = list(self._table.value.names)
@@ -432,11 +432,6 @@ class TableCommitter(ArrowBolt, Committer):
         assert isinstance(declared, Fields)
         for batch in pa.table(list(columns), schema=declared.arrow_schema()).to_batches():
             self._collector.emit(batch, stream)
-
-
-def _missing(keys: pa.Table, among: pa.Table) -> pa.Table:
-    """Return those of distinct keys that are not among others."""
-    return keys.filter(positions(keys, among).is_null())
 
 
 def answer_fields(columns: Fields) -> Fields:
