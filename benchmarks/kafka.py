@@ -154,7 +154,7 @@ def by_txtopo(spark: SparkSession, servers: str, topic: str, batch: int, url: st
 def word_topology(servers: str, topic: str, records_max: int, url: str) -> Topology:
     """Return the topology that counts the values of a topic."""
     spout = KafkaTransactionalSpout(
-        servers, topic, value="string", columns=("value",), batch_records_max=records_max
+        servers, topic, value="string", columns=("value",), batch_rows_max=records_max
     )
     builder = TransactionalTopologyBuilder("benchmark", "words", spout, 2)
     counts = PersistentAggregate(open_state(url, table=TABLE), "value", Count())

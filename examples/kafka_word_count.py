@@ -32,7 +32,7 @@ from txtopo.bolts import KafkaSink
 from txtopo.spouts import KafkaTransactionalSpout
 
 WORDS, REPORTS = "words", "reports"
-BATCH_RECORDS_MAX = 1_000
+BATCH_ROWS_MAX = 1_000
 
 
 class CountBatch(BatchBolt):
@@ -59,7 +59,7 @@ class CountBatch(BatchBolt):
 def word_count(
     servers: str,
     state: str,
-    batch_records_max: int = BATCH_RECORDS_MAX,
+    batch_rows_max: int = BATCH_ROWS_MAX,
     reports: str = REPORTS,
 ) -> Topology:
     """Return the topology: topic ``words`` into table ``counts`` and the topic of the reports."""
@@ -68,7 +68,7 @@ def word_count(
         WORDS,
         value="string",
         columns=("value",),
-        batch_records_max=batch_records_max,
+        batch_rows_max=batch_rows_max,
         timeout_s=5.0,
     )
     counts = PersistentAggregate(open_state(state, table="counts"), "value", Count())

@@ -34,7 +34,7 @@ def main(
     url: str = "sqlite:///word_count.db",
 ) -> None:
     """Count the words and print the counts that the store holds in the end."""
-    spout = MemoryTransactionalSpout(DATA, Fields("word string"), take=3)
+    spout = MemoryTransactionalSpout(DATA, Fields("word string"), batch_rows_max=3)
     counts = PersistentAggregate(open_state(url), key="word", aggregates=Count())
     builder = TransactionalTopologyBuilder("word-count", "spout", spout, parallelism=3)
     builder.set_bolt("words", counts, parallelism=2).fields_grouping("spout", "word")

@@ -38,7 +38,7 @@ def topology() -> Topology:
         os.environ["WORDS_TOPIC"],
         value="string",
         columns=("value",),
-        batch_records_max=10_000,
+        batch_rows_max=10_000,
     )
     builder = TransactionalTopologyBuilder("word-count", "words", spout, parallelism=2)
     counts = PersistentAggregate(open_state(os.environ["COUNTS_URL"]), "value", Count())

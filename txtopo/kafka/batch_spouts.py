@@ -64,7 +64,7 @@ from txtopo.spouts.spout import (
 )
 from txtopo.traits import Traits
 
-BATCH_RECORDS_MAX = 10_000
+BATCH_ROWS_MAX = 10_000
 
 # The partitions of an opaque spout are numbers that keep their meaning forever, while new topics
 # may match a pattern at any time. So their number is fixed, and each stands for a share of all
@@ -112,7 +112,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         start: Where the first batch starts: ``"earliest"``, ``"latest"``, a datetime (the first
             record of that time or later), or ``{topic: {partition: offset}}`` (``"earliest"`` for
             partitions that are not named). Later starts continue after the last batch.
-        batch_records_max: The most offsets that a batch takes from each partition.
+        batch_rows_max: The most offsets that a batch takes from each partition.
         isolation: ``"read_committed"``: records of aborted transactions are skipped, and those of
             an open transaction hold back all that follow them. ``"read_uncommitted"``: both are
             read.
@@ -138,7 +138,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         key: KeyDecoder = "bytes",
         columns: Sequence[str] = COLUMNS,
         start: Start = "earliest",
-        batch_records_max: int = BATCH_RECORDS_MAX,
+        batch_rows_max: int = BATCH_ROWS_MAX,
         isolation: Isolation = "read_committed",
         timeout_s: float = 20.0,
         commit_group: str | None = None,
@@ -147,7 +147,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         require("confluent_kafka", "KafkaTransactionalSpout")
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
-        self._source = KafkaSource(connection, topics, records, start, batch_records_max)
+        self._source = KafkaSource(connection, topics, records, start, batch_rows_max)
         self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
@@ -213,7 +213,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         columns: The columns that are emitted.
         start: Where the first batch starts. ``"latest"`` is the end of each partition when the
             committed attempt of txid 1 read it.
-        batch_records_max: The most offsets that a batch takes from each partition.
+        batch_rows_max: The most offsets that a batch takes from each partition.
         isolation: Which records of transactions are read.
         timeout_s: After how many seconds without an answer an attempt fails.
         commit_group: A consumer group to which committed offsets are copied.
@@ -235,7 +235,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         key: KeyDecoder = "bytes",
         columns: Sequence[str] = COLUMNS,
         start: Start = "earliest",
-        batch_records_max: int = BATCH_RECORDS_MAX,
+        batch_rows_max: int = BATCH_ROWS_MAX,
         isolation: Isolation = "read_committed",
         timeout_s: float = 20.0,
         commit_group: str | None = None,
@@ -249,7 +249,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
             )
         connection = Connection(servers, dict(settings or {}), isolation, timeout_s)
         records = RecordColumns(tuple(columns), key, value)
-        self._source = KafkaSource(connection, topics, records, start, batch_records_max)
+        self._source = KafkaSource(connection, topics, records, start, batch_rows_max)
         self._group = CommitGroup.of(connection, commit_group)
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
@@ -336,7 +336,7 @@ class KafkaSource:
             with suppress(InfrastructureError):
                 partitions = len(ClusterSnapshot(self.offsets.topics(), {}).partitions)
                 if partitions:  # a pattern may match nothing yet
-                    check_min_batch_rows(config, self._records_max, "batch_records_max", partitions)
+                    check_min_batch_rows(config, self._records_max, partitions)
 
     def is_ready(
         self, txid: int, last: LastBatch, before: Positions, look: ClusterSnapshot, *, first: bool
@@ -819,7 +819,7 @@ def checked_max(records: int) -> int:
     """
     if type(records) is not int or records < 1:
         raise ConfigError(
-            f"batch_records_max is wrong; got {records!r}; expected a whole number of at least 1",
-            setting="batch_records_max",
+            f"batch_rows_max is wrong; got {records!r}; expected a whole number of at least 1",
+            setting="batch_rows_max",
         )
     return records

@@ -115,7 +115,7 @@ class DataSourceSpout(TransactionalSpout):
     def coordinator(self, config: Config, context: TaskContext) -> TransactionalCoordinator:
         """Create the planning part, which has the reader of the driver."""
         if self._rows_max is not None:
-            check_min_batch_rows(config, self._rows_max, "batch_rows_max")
+            check_min_batch_rows(config, self._rows_max)
         reader = made(self._open)
         self._done = _Done(told=has_commit(reader))
         limited = not isinstance(reader, SimpleReader) and takes_limit(reader)

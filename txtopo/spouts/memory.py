@@ -45,7 +45,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     Args:
         partitions: Rows by number of the partition, from 0; a row has a value for each field.
         fields: The fields.
-        take: How many rows a batch takes from each partition.
+        batch_rows_max: The most rows that a batch takes from each partition.
 
     Raises:
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
@@ -53,10 +53,12 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
     ends = True
 
-    def __init__(self, partitions: Mapping[int, Rows], fields: Fields, take: int) -> None:
+    def __init__(
+        self, partitions: Mapping[int, Rows], fields: Fields, batch_rows_max: int
+    ) -> None:
         self.output_fields = fields
-        self._partitions = _checked(partitions, fields, take)
-        self._take = take
+        self._partitions = _checked(partitions, fields, batch_rows_max)
+        self._take = batch_rows_max
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout that leaves out the first rows of its partitions.
@@ -75,9 +77,9 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: No batch can have ``min_batch_rows``; lower that, or raise *take*.
+            ConfigError: No batch can have ``min_batch_rows``: lower it, or raise *batch_rows_max*.
         """
-        check_min_batch_rows(config, self._take, "take", len(self._partitions))
+        check_min_batch_rows(config, self._take, len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
 
     def emitter(self, config: Config, context: TaskContext) -> PartitionedTransactionalEmitter:
@@ -93,7 +95,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     Args:
         partitions: Rows by number of the partition, from 0; a row has a value for each field.
         fields: The fields.
-        take: How many rows a batch takes from each partition.
+        batch_rows_max: The most rows that a batch takes from each partition.
         script: The partitions that are down, and the attempts that take another number of rows.
 
     Raises:
@@ -106,12 +108,12 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         self,
         partitions: Mapping[int, Rows],
         fields: Fields,
-        take: int,
+        batch_rows_max: int,
         script: Sequence[Outage | Recut] = (),
     ) -> None:
         self.output_fields = fields
-        self._partitions = _checked(partitions, fields, take)
-        self._take = take
+        self._partitions = _checked(partitions, fields, batch_rows_max)
+        self._take = batch_rows_max
         self._script = tuple(script)
 
     def beginning_at(self, place: Json) -> Self:
@@ -131,9 +133,9 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: No batch can have ``min_batch_rows``; lower that, or raise *take*.
+            ConfigError: No batch can have ``min_batch_rows``: lower it, or raise *batch_rows_max*.
         """
-        check_min_batch_rows(config, self._take, "take", len(self._partitions))
+        check_min_batch_rows(config, self._take, len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
 
     def emitter(
@@ -331,18 +333,19 @@ def _range(metadata: Json) -> tuple[int, int]:
     raise other_position("a memory spout", metadata)
 
 
-def _checked(partitions: Mapping[int, Rows], fields: Fields, take: int) -> Partitions:
+def _checked(partitions: Mapping[int, Rows], fields: Fields, rows_max: int) -> Partitions:
     if not isinstance(fields, Fields):
         raise TopologyError(
             f"fields of a memory spout are wrong; got {fields!r}; expected Fields",
             setting="fields",
             got=repr(fields),
         )
-    if type(take) is not int or take < 1:
+    if type(rows_max) is not int or rows_max < 1:
         raise TopologyError(
-            f"take of a memory spout is wrong; got {take!r}; expected a whole number of at least 1",
-            setting="take",
-            got=repr(take),
+            f"batch_rows_max of a memory spout is wrong; got {rows_max!r}; expected a whole number "
+            "of at least 1",
+            setting="batch_rows_max",
+            got=repr(rows_max),
         )
     check_fields(fields)
     if not isinstance(partitions, Mapping) or sorted(partitions) != list(range(len(partitions))):

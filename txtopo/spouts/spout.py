@@ -210,14 +210,13 @@ def takes_rows_max(method: Callable[..., object]) -> bool:
 
 
 def check_min_batch_rows(
-    config: Config, rows_max: int, setting: str, partitions: int | None = None
+    config: Config, rows_max: int, partitions: int | None = None
 ) -> None:
     """Check that batches can be as large as ``Pace(min_batch_rows=…)`` waits for.
 
     Args:
         config: The settings.
-        rows_max: The spout's own limit.
-        setting: Its name.
+        rows_max: The spout's own limit, its argument ``batch_rows_max``.
         partitions: How many partitions the source has, if the limit is that of each.
 
     Raises:
@@ -225,12 +224,12 @@ def check_min_batch_rows(
     """
     rows_min, most = config.pace.min_batch_rows, rows_max * (partitions or 1)
     if rows_min is not None and rows_min > most:
-        limit = f"{setting}={rows_max}"
+        limit = f"batch_rows_max={rows_max}"
         if partitions is not None:
             limit = f"{most}, which is {limit} times {partitions} partitions"
         raise ConfigError(
             f"pace.min_batch_rows is above the limit of the spout; got {rows_min}; expected at "
-            f"most {limit}, since no batch has more; lower it, or raise {setting}",
+            f"most {limit}, since no batch has more; lower it, or raise batch_rows_max",
             setting="pace.min_batch_rows",
         )
 

@@ -42,7 +42,7 @@ GROUPS = {
     "group_txids_max": "10",
     "shape.kind": "opaque",
     "shape.parallelism": "1",
-    "batch_records_max": "1",
+    "batch_rows_max": "1",
     "max_spout_pending": "30",
 }
 """Settings with which most seeds commit groups."""

@@ -124,7 +124,7 @@ def run(
     scenario = replace(drawn, shape=shape, records=32)
     world = EvolvingWorld(scenario, max(2, scenario.coordinators), handoff, chance)
     world.source = SimulatedSource(
-        world, scenario.partitions, scenario.records, scenario.batch_records_max, 0
+        world, scenario.partitions, scenario.records, scenario.batch_rows_max, 0
     )
     state = open_state("memory:", kind=shape.kind)
     few, many = (

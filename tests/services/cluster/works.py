@@ -142,7 +142,7 @@ class Messages(Work):
             self.servers,
             self._state(folder),
             reports=self._reports(folder),
-            batch_records_max=MESSAGES_BATCH,
+            batch_rows_max=MESSAGES_BATCH,
         )
 
     def prepare_run(self, folder: Path) -> None:

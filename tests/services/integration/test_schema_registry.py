@@ -90,7 +90,7 @@ def summing(
     **spout: Any,
 ) -> Topology:
     """Return a topology that adds up the sales, and writes each of them to the sink."""
-    source = log.transactional(value=format, **{"batch_records_max": 2, **spout})
+    source = log.transactional(value=format, **{"batch_rows_max": 2, **spout})
     taken = DeadLetters(open_state(storage.url, storage.kind)) if letters else None
     builder = TransactionalTopologyBuilder("sales", "sales", source, 2, dead_letters=taken)
     totals = storage.state("totals", Fields("key string"), Fields("value double"))
@@ -225,7 +225,7 @@ def _newer(registry: SchemaRegistry, kind: str) -> Any:
 def test_an_opaque_spout_reads_them_too(kafka: KafkaBroker, registry: SchemaRegistry) -> None:
     format, storage = format_of(registry, "avro"), Storage.in_memory()
     log = filled(kafka, format, b"bad")
-    spout = log.opaque(value=format, batch_records_max=2)
+    spout = log.opaque(value=format, batch_rows_max=2)
     letters = open_state(storage.url, storage.kind)
     builder = TransactionalTopologyBuilder("sales", "sales", spout, dead_letters=letters)
     totals = storage.state("totals", Fields("key string"), Fields("value double"))
@@ -280,7 +280,7 @@ def test_tasks_of_spark_decode_and_ask_once_each(
     registry.forget_asked()
     sink = KafkaSink(kafka.servers, out.name, value=format)
 
-    topology = summing(log, format, storage, sink, batch_records_max=50)
+    topology = summing(log, format, storage, sink, batch_rows_max=50)
     run_to_end(topology, storage, on("rdd"), spark)
 
     assert storage.read("totals") == {**TOTALS, "d": 250.0}

@@ -365,7 +365,7 @@ streams:
         ),
         (
             *("", "", ("pace.min_batch_rows=11", "pace.max_batch_delay_s=1")),
-            "got 11; expected at most 10, which is take=5 times 2 partitions",
+            "got 11; expected at most 10, which is batch_rows_max=5 times 2 partitions",
         ),
     ],
 )

@@ -29,7 +29,7 @@ def words(number: int, first: int = 0) -> list[str]:
 def test_the_union_of_all_batches_is_the_input(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=3)
     log.write(words(100), partitions=3)
-    spout = log.transactional(batch_records_max=7)
+    spout = log.transactional(batch_rows_max=7)
     planner = Planner(spout)
     batches = planner.all()
 
@@ -43,7 +43,7 @@ def test_a_batch_starts_where_the_one_before_ended(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     log.write(words(40))
     before = None
-    for metadata in Planner(log.transactional(batch_records_max=6)).all():
+    for metadata in Planner(log.transactional(batch_rows_max=6)).all():
         now = ranges(metadata)[log.name]
         starts = [start for start, _ in now]
         assert starts == ([end for _, end in before] if before else [0, 0])
@@ -55,7 +55,7 @@ def test_a_batch_starts_where_the_one_before_ended(kafka: KafkaBroker) -> None:
 def test_a_new_coordinator_goes_on_from_the_metadata(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     log.write(words(20))
-    first = Planner(log.transactional(batch_records_max=3))
+    first = Planner(log.transactional(batch_rows_max=3))
     before = [first.plan(), first.plan()]
     second = Planner(log.transactional(), stored=json.loads(json.dumps(before[-1])))
     spout = log.transactional()
@@ -67,7 +67,7 @@ def test_a_new_coordinator_goes_on_from_the_metadata(kafka: KafkaBroker) -> None
 def test_an_opaque_spout_reads_each_record_once(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=3)
     log.write(words(50), partitions=3)
-    run = Partitioned(log.opaque(batch_records_max=4))
+    run = Partitioned(log.opaque(batch_rows_max=4))
 
     assert sorted(values(read_opaque(run, 50))) == sorted(words(50))
     assert len(run.rows) == 5
@@ -93,10 +93,10 @@ def test_an_opaque_replay_starts_where_the_batch_before_ended(kafka: KafkaBroker
 def test_a_minimum_above_what_all_partitions_give_is_refused(kafka: KafkaBroker, kind: str) -> None:
     """Else each batch would wait for its delay, however many records there are."""
     log = Log(kafka, partitions=3)
-    spout = getattr(log, kind)(batch_records_max=5)
+    spout = getattr(log, kind)(batch_rows_max=5)
     config = Config(pace=Pace(min_batch_rows=16, max_batch_delay_s=1))
 
-    said = "got 16; expected at most 15, which is batch_records_max=5 times 3 partitions"
+    said = "got 16; expected at most 15, which is batch_rows_max=5 times 3 partitions"
     with pytest.raises(ConfigError, match=said):
         spout.coordinator(config, context())
     spout.coordinator(replace(config, pace=Pace(min_batch_rows=15, max_batch_delay_s=1)), context())
@@ -108,11 +108,11 @@ def test_records_of_aborted_transactions_are_not_seen(kafka: KafkaBroker) -> Non
     log.transact(words(10, 100), commit=False)
     log.write(words(3, 10))
     log.transact(words(10, 13), commit=True)
-    spout = log.transactional(batch_records_max=4)
+    spout = log.transactional(batch_rows_max=4)
     rows = read_all(spout, Planner(spout), 23)
 
     assert sorted(values(rows)) == sorted(words(23))
-    opaque = Partitioned(log.opaque(batch_records_max=5))
+    opaque = Partitioned(log.opaque(batch_rows_max=5))
     assert sorted(values(read_opaque(opaque, 23))) == sorted(words(23))
     everything = log.transactional(isolation="read_uncommitted")
     assert len(read_all(everything, Planner(everything), 33)) == 33
@@ -157,7 +157,7 @@ def test_gaps_of_compaction_end_a_batch_all_the_same(kafka: KafkaBroker) -> None
     with pytest.raises(ConfigError, match="is compacted; got 'compact'"):
         log.transactional().coordinator(Config(), context())
     wait_until(lambda: len(set(left()) - {"tail"}) == 3, "the log is compacted")
-    run = Partitioned(log.opaque(batch_records_max=7))
+    run = Partitioned(log.opaque(batch_rows_max=7))
     assert set(values(read_opaque(run, 3))) - {"tail"} == {"57", "58", "59"}
     # All offsets of some batches are gone.
     assert [] in run.rows.values()
@@ -250,9 +250,9 @@ def test_a_start_that_depends_on_the_time_is_durable_before_records_come(
 def test_the_lag_is_known_by_partition(kafka: KafkaBroker) -> None:
     log = Log(kafka)
     log.write(words(20))
-    planner = Planner(log.transactional(batch_records_max=3))
+    planner = Planner(log.transactional(batch_rows_max=3))
     metadata = planner.plan()
-    run = Partitioned(log.opaque(batch_records_max=3))
+    run = Partitioned(log.opaque(batch_rows_max=3))
     run.ready(1, 0)
     run.attempt(1)
 

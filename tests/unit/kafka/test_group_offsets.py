@@ -52,7 +52,7 @@ def test_the_group_has_the_next_offset_of_each_partition(kafka: KafkaBroker, kin
     log = Log(kafka, partitions=3)
     log.write(range(10), partitions=2)
     log.write_to(0, range(3))
-    spout = getattr(log, kind)(commit_group=f"{log.name}-lag", batch_records_max=2)
+    spout = getattr(log, kind)(commit_group=f"{log.name}-lag", batch_rows_max=2)
 
     with topology(spout).start(config=LOCAL) as run:
         wait_until(lambda: committed(run) == 13, "all records are committed")
@@ -86,7 +86,7 @@ def test_a_group_with_members_refuses_the_copy_and_the_run_goes_on(
 
     with (
         caplog.at_level(logging.WARNING, "txtopo.spouts"),
-        topology(log.transactional(commit_group=group, batch_records_max=1)).start(
+        topology(log.transactional(commit_group=group, batch_rows_max=1)).start(
             config=LOCAL
         ) as run,
     ):

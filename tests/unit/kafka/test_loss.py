@@ -23,7 +23,7 @@ pytestmark = pytest.mark.service("kafka")
 def test_deleted_records_stop_a_transactional_spout(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(range(20), partitions=1)
-    spout = log.transactional(batch_records_max=5)
+    spout = log.transactional(batch_rows_max=5)
     planner = Planner(spout)
     planned = planner.plan()
     log.delete_before(0, 12)
@@ -40,7 +40,7 @@ def test_deleted_records_stop_a_transactional_spout(kafka: KafkaBroker) -> None:
 def test_deleted_records_stop_an_opaque_spout_that_was_told_so(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(range(20), partitions=1)
-    run = Partitioned(log.opaque(batch_records_max=5))
+    run = Partitioned(log.opaque(batch_rows_max=5))
     run.attempt(1)
     log.delete_before(0, 12)
 
@@ -51,7 +51,7 @@ def test_deleted_records_stop_an_opaque_spout_that_was_told_so(kafka: KafkaBroke
 def test_an_opaque_spout_records_what_was_deleted_and_goes_on(kafka: KafkaBroker) -> None:
     log = Log(kafka, partitions=1)
     log.write(range(20), partitions=1)
-    run = Partitioned(log.opaque(batch_records_max=5, on_data_loss="record"))
+    run = Partitioned(log.opaque(batch_rows_max=5, on_data_loss="record"))
     assert values(run.attempt(1)) == ["0", "1", "2", "3", "4"]
     log.delete_before(0, 12)
 
@@ -67,7 +67,7 @@ def test_a_topic_that_was_recreated_is_noticed(kafka: KafkaBroker) -> None:
     """It has other records at the offsets of a planned batch."""
     log = Log(kafka, partitions=1)
     log.write(range(10), partitions=1)
-    spout = log.transactional(batch_records_max=3)
+    spout = log.transactional(batch_rows_max=3)
     planner, run = Planner(spout), Partitioned(log.opaque(on_data_loss="record"))
     planned = planner.plan()
     run.attempt(1)
@@ -126,8 +126,8 @@ def test_a_broker_that_is_down_fails_attempts_until_it_is_back(kafka: KafkaBroke
     """One death for all of them, since a broker takes seconds to come back."""
     log = Log(kafka)
     log.write(range(10))
-    spout = log.transactional(timeout_s=1.0, batch_records_max=2)
-    run = Partitioned(log.opaque(timeout_s=1.0, batch_records_max=2))
+    spout = log.transactional(timeout_s=1.0, batch_rows_max=2)
+    run = Partitioned(log.opaque(timeout_s=1.0, batch_rows_max=2))
     planner = Planner(spout)
     planned, second = in_time(planner.plan), in_time(planner.plan)
     rows = in_time(lambda: emit(spout, planned))

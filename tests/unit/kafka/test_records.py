@@ -125,7 +125,7 @@ def test_settings_of_sasl_pass_through_and_are_not_shown(kafka: KafkaBroker) -> 
         {"start": "yesterday"},
         {"start": datetime(2024, 1, 1)},
         {"start": {"topic": {0: -1}}},
-        {"batch_records_max": 0},
+        {"batch_rows_max": 0},
         {"isolation": "serializable"},
         {"timeout_s": 0},
         {"settings": {"auto.offset.reset": "earliest"}},

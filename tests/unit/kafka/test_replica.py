@@ -160,7 +160,7 @@ def test_a_replica_is_right_whatever_partition_a_record_is_in(kafka: KafkaBroker
     """A truncate has no key, so it comes before or after changes of other partitions."""
     log, storage, model = Log(kafka, partitions=3), Storage.in_memory(), Table()
     write(log, recorded())
-    spout = log.opaque(value=described(), columns=("value",), batch_records_max=70)
+    spout = log.opaque(value=described(), columns=("value",), batch_rows_max=70)
 
     run_to_end(replica(spout, storage), storage)
 

@@ -30,7 +30,7 @@ class KafkaSource(SpoutSource):
             self.log.name,
             value=Fields("n long"),
             columns=("partition", "value"),
-            batch_records_max=self.batch_records_max,
+            batch_rows_max=self.batch_rows_max,
         )
 
     def append(self, partition: int, count: int) -> Sequence[tuple[int, int]]:
@@ -58,7 +58,7 @@ class OpaqueKafkaSource(KafkaSource):
             self.log.name,
             value=Fields("n long"),
             columns=("partition", "value"),
-            batch_records_max=self.batch_records_max,
+            batch_rows_max=self.batch_rows_max,
             on_data_loss=self.on_data_loss,
         )
 

@@ -511,7 +511,7 @@ def test_a_minimum_above_what_all_partitions_give_is_refused(kind: Any) -> None:
     spout = kind({0: ROWS, 1: ROWS}, NUMBER, 10)
     config = replace(LOCAL, pace=Pace(min_batch_rows=21, max_batch_delay_s=1))
 
-    said = r"got 21; expected at most 20, which is take=10 times 2 partitions"
+    said = r"got 21; expected at most 20, which is batch_rows_max=10 times 2 partitions"
     with pytest.raises(ConfigError, match=said):
         topology(spout).start(config=config)
     assert (

@@ -164,8 +164,8 @@ def test_the_spouts_can_be_pickled() -> None:
         ({0: [(1, 2)]}, 1, r"row 0 of partition 0 does not fit the fields; got \(1, 2\)"),
         ({0: ["a"]}, 1, "row 0 of partition 0 .*; got 'a'; expected a list of 1 values: n"),
         ({0: [{"n": 1}]}, 1, "row 0 of partition 0 .*; got {'n': 1}; expected a list of 1 values"),
-        ({}, 0, "take of a memory spout is wrong; got 0"),
-        ({}, True, "take of a memory spout is wrong; got True"),
+        ({}, 0, "batch_rows_max of a memory spout is wrong; got 0"),
+        ({}, True, "batch_rows_max of a memory spout is wrong; got True"),
     ],
 )
 def test_wrong_arguments_are_refused(partitions: Any, take: Any, message: str) -> None:

@@ -26,7 +26,7 @@ Tamper = Callable[[Evidence], None]
 def untouched() -> Evidence:
     simulator = Simulator()
     try:
-        return simulator.evidence(clean(shape=SHAPE, records=8, batch_records_max=2))[1]
+        return simulator.evidence(clean(shape=SHAPE, records=8, batch_rows_max=2))[1]
     finally:
         simulator.close()
 

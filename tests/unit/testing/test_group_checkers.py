@@ -28,7 +28,7 @@ def untouched() -> Evidence:
     simulator = Simulator()
     try:
         scenario = clean(
-            shape=SHAPE, records=8, batch_records_max=1, max_spout_pending=30, group_txids_max=10
+            shape=SHAPE, records=8, batch_rows_max=1, max_spout_pending=30, group_txids_max=10
         )
         return simulator.evidence(scenario)[1]
     finally:

@@ -35,7 +35,7 @@ def simulator() -> Iterator[Simulator]:
 
 
 def test_everything_is_committed_where_nothing_goes_wrong(simulator: Simulator) -> None:
-    verdict = simulator.run(clean(records=8, batch_records_max=8))
+    verdict = simulator.run(clean(records=8, batch_rows_max=8))
 
     assert verdict.violations == ()
     assert verdict.faults == {}

@@ -128,7 +128,7 @@ class FilesTransactionalSpout(TransactionalSpout):
         """
         self._source.check()
         if self._limits.rows is not None:
-            check_min_batch_rows(config, self._limits.rows, "batch_rows_max")
+            check_min_batch_rows(config, self._limits.rows)
         return FilesCoordinator(
             self._source,
             self._format,

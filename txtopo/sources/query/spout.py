@@ -143,7 +143,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             ConfigError: The query cannot be run, or a key is NULL or of another type.
             InfrastructureError: The database cannot be reached; try again.
         """
-        check_min_batch_rows(config, self._batch_rows_max, "batch_rows_max")
+        check_min_batch_rows(config, self._batch_rows_max)
         planner = QueryCoordinator(
             self._source,
             self._start_after,

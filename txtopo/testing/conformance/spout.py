@@ -50,7 +50,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_the_batches_are_the_input_each_record_once(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(3 * source.batch_records_max + 1)
+        intake.append(3 * source.batch_rows_max + 1)
 
         batches = drained(source, intake, start())
         intake.check_all_read()
@@ -62,7 +62,7 @@ class SpoutBatchesSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
         """The framework processes several txids in a job before it knows where each one ends."""
-        intake.append(5 * source.batch_records_max)
+        intake.append(5 * source.batch_rows_max)
 
         _check_amounts(source, intake, drained(source, intake, start(), batches=3))
         intake.check_all_read()
@@ -71,10 +71,10 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_what_comes_later_goes_on_behind(
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
-        intake.append(source.batch_records_max)
+        intake.append(source.batch_rows_max)
         driver = start()
         drained(source, intake, driver)
-        intake.append(2 * source.batch_records_max, 0)
+        intake.append(2 * source.batch_rows_max, 0)
 
         drained(source, intake, changed(driver))
         intake.check_all_read()
@@ -98,7 +98,7 @@ class SpoutBatchesSuite(SpoutFixtures):
 
         One that can repeat a batch for an operator repeats all of it.
         """
-        intake.append(3 * source.batch_records_max)
+        intake.append(3 * source.batch_rows_max)
         driver = start()
         batches = next_batches(source, driver, 3)
         for batch in batches:
@@ -118,7 +118,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_after_a_failed_batch_the_later_ones_are_chained(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(4 * source.batch_records_max)
+        intake.append(4 * source.batch_rows_max)
         driver = start()
         batches = next_batches(source, driver, 3)
         batches = [*batches[:1], driver.again(batches[1].txid)]
@@ -135,7 +135,7 @@ class SpoutBatchesSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
         """There are more tasks than slots and partitions, so some have nothing to do."""
-        intake.append(2 * source.batch_records_max)
+        intake.append(2 * source.batch_rows_max)
         driver = start(tasks=3)
         (batch,) = next_batches(source, driver)
 
@@ -151,7 +151,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_metadata_comes_back_from_json_as_it_was(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(3 * source.batch_records_max)
+        intake.append(3 * source.batch_rows_max)
 
         batches = drained(source, intake, start())
         assert batches
@@ -162,7 +162,7 @@ class SpoutBatchesSuite(SpoutFixtures):
     def test_the_lag_is_nothing_when_all_is_read(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(3 * source.batch_records_max)
+        intake.append(3 * source.batch_rows_max)
         driver = start()
         lags = []
         while next_batches(source, driver):
@@ -183,7 +183,7 @@ class SpoutChangeSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
         """Meanwhile a batch leaves the partition out, or fails and is tried again."""
-        intake.append(5 * source.batch_records_max)
+        intake.append(5 * source.batch_rows_max)
         driver = start()
         intake.take(next_batches(source, driver))
         driver.commit()
@@ -206,11 +206,11 @@ class SpoutChangeSuite(SpoutFixtures):
     def test_an_added_partition_is_read_from_its_beginning(
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
-        intake.append(2 * source.batch_records_max)
+        intake.append(2 * source.batch_rows_max)
         driver = start()
         intake.take(next_batches(source, driver))
         driver.commit()
-        intake.append(source.batch_records_max + 1, intake.add_partition())
+        intake.append(source.batch_rows_max + 1, intake.add_partition())
 
         drained(source, intake, changed(driver))
         intake.check_all_read()
@@ -220,10 +220,10 @@ class SpoutChangeSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
         """A transactional replay must not have a partition that was added after it was planned."""
-        intake.append(2 * source.batch_records_max)
+        intake.append(2 * source.batch_rows_max)
         driver = start()
         (once,) = next_batches(source, driver)
-        intake.append(source.batch_records_max, intake.add_partition())
+        intake.append(source.batch_rows_max, intake.add_partition())
 
         driver = start(driver)
         (again,) = next_batches(source, driver)
@@ -238,12 +238,12 @@ class SpoutChangeSuite(SpoutFixtures):
     def test_when_a_partition_has_gone_the_others_are_read_on(
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
-        intake.append(source.batch_records_max)
+        intake.append(source.batch_rows_max)
         driver = start()
         drained(source, intake, driver)
         intake.remove_partition()
         driver = changed(driver)
-        intake.append(2 * source.batch_records_max)
+        intake.append(2 * source.batch_rows_max)
 
         drained(source, intake, changed(driver))
         intake.check_all_read()
@@ -252,13 +252,13 @@ class SpoutChangeSuite(SpoutFixtures):
     def test_unread_data_that_has_gone_is_not_passed_over(
         self, source: SpoutSource, intake: Intake, start: Start, changed: Start
     ) -> None:
-        intake.append(3 * source.batch_records_max)
+        intake.append(3 * source.batch_rows_max)
         driver = start()
         intake.take(next_batches(source, driver))
         driver.commit()
         intake.lose(0)
         if source.on_data_loss == "record":
-            intake.append(source.batch_records_max, 0)
+            intake.append(source.batch_rows_max, 0)
             drained(source, intake, changed(driver))
             intake.check_all_read()
             return
@@ -270,7 +270,7 @@ class SpoutChangeSuite(SpoutFixtures):
     def test_a_replay_whose_data_has_gone_is_no_other_batch(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(3 * source.batch_records_max)
+        intake.append(3 * source.batch_rows_max)
         driver = start()
         next_batches(source, driver)
         if not driver.repeatable:
@@ -288,7 +288,7 @@ class SpoutRestartSuite(SpoutFixtures):
     def test_after_a_restart_it_goes_on_behind_the_last_commit(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(4 * source.batch_records_max)
+        intake.append(4 * source.batch_rows_max)
         driver = start()
         intake.take(next_batches(source, driver, 2))
         driver.commit()
@@ -300,7 +300,7 @@ class SpoutRestartSuite(SpoutFixtures):
     def test_a_batch_that_was_not_committed_comes_again(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(4 * source.batch_records_max)
+        intake.append(4 * source.batch_rows_max)
         driver = start()
         intake.take(next_batches(source, driver))
         driver.commit()
@@ -321,10 +321,10 @@ class SpoutRestartSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
         """Records that were added since are read too, after the earlier ones."""
-        intake.append(2 * source.batch_records_max)
+        intake.append(2 * source.batch_rows_max)
         driver = start()
         next_batches(source, driver, 2)
-        intake.append(source.batch_records_max)
+        intake.append(source.batch_rows_max)
 
         drained(source, intake, start(driver))
         intake.check_all_read()
@@ -333,11 +333,11 @@ class SpoutRestartSuite(SpoutFixtures):
     def test_it_finds_what_came_while_it_was_stopped(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(source.batch_records_max + 1)
+        intake.append(source.batch_rows_max + 1)
         driver = start()
         drained(source, intake, driver)
         driver.close()
-        intake.append(source.batch_records_max + 1)
+        intake.append(source.batch_rows_max + 1)
 
         drained(source, intake, start(driver))
         intake.check_all_read()
@@ -350,7 +350,7 @@ class SpoutRestartSuite(SpoutFixtures):
         intake.append(1)
         driver = start()
         (once,) = next_batches(source, driver)
-        intake.append(source.batch_records_max)
+        intake.append(source.batch_rows_max)
 
         driver = start(driver)
         (again,) = next_batches(source, driver)
@@ -371,7 +371,7 @@ class SpoutLimitSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start, limit: int
     ) -> None:
         """The limit may even be below the number of partitions."""
-        intake.append(3 * source.batch_records_max + 1)
+        intake.append(3 * source.batch_rows_max + 1)
 
         batches = drained(source, intake, _limited(start, limit=limit))
         intake.check_all_read()
@@ -381,7 +381,7 @@ class SpoutLimitSuite(SpoutFixtures):
     def test_limited_batches_of_one_run_are_chained(
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
-        intake.append(3 * source.batch_records_max)
+        intake.append(3 * source.batch_rows_max)
 
         batches = drained(source, intake, _limited(start, limit=3), batches=3)
         intake.check_all_read()
@@ -392,10 +392,10 @@ class SpoutLimitSuite(SpoutFixtures):
         self, source: SpoutSource, intake: Intake, start: Start
     ) -> None:
         """More records were added since, and the setting is gone."""
-        intake.append(2 * source.batch_records_max)
+        intake.append(2 * source.batch_rows_max)
         driver = _limited(start, limit=1)
         (once,) = next_batches(source, driver)
-        intake.append(source.batch_records_max)
+        intake.append(source.batch_rows_max)
 
         driver = start(driver)
         (again,) = next_batches(source, driver)
@@ -443,9 +443,9 @@ class SpoutSuite(SpoutBatchesSuite, SpoutLimitSuite, SpoutRestartSuite, SpoutCha
 def _check_amounts(source: SpoutSource, intake: Intake, batches: list[Batch]) -> None:
     for batch in batches:
         for partition, places in intake.places(batch).items():
-            assert len(places) <= source.batch_records_max, (
+            assert len(places) <= source.batch_rows_max, (
                 f"txid {batch.txid} has {len(places)} records of partition {partition}; the source "
-                f"says at most {source.batch_records_max}"
+                f"says at most {source.batch_rows_max}"
             )
 
 

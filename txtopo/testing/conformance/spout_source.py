@@ -38,7 +38,7 @@ class SpoutSource(ABC):
 
     Attributes:
         partitions: Number of partitions at the beginning.
-        batch_records_max: The most records that a batch of ``spout()`` takes from a partition.
+        batch_rows_max: The most records that a batch of ``spout()`` takes from a partition.
             Keep it small, since the suite writes several batches.
         live: Whether a running spout notices changes of the source. If not, the suite starts the
             spout again after each change.
@@ -51,7 +51,7 @@ class SpoutSource(ABC):
     """
 
     partitions: ClassVar[int] = 2
-    batch_records_max: ClassVar[int] = 2
+    batch_rows_max: ClassVar[int] = 2
     live: ClassVar[bool] = True
     ordered: ClassVar[bool] = True
     asks: ClassVar[int] = 3

@@ -135,7 +135,7 @@ class Simulator:
         )
         sources = [
             SimulatedSource(
-                world, scenario.partitions, scenario.records, scenario.batch_records_max, number
+                world, scenario.partitions, scenario.records, scenario.batch_rows_max, number
             )
             for number in range(len(scenario.shape.spouts))
         ]

@@ -45,7 +45,7 @@ class Scenario:
         shape: The topology.
         partitions: Partitions of the source.
         records: Records of each partition.
-        batch_records_max: Most records that a batch takes from a partition.
+        batch_rows_max: Most records that a batch takes from a partition.
         slots: Slots of the carrier.
         max_spout_pending: As in ``Config``.
         attempts_max: As in ``Config``.
@@ -64,7 +64,7 @@ class Scenario:
     shape: Shape
     partitions: int
     records: int
-    batch_records_max: int
+    batch_rows_max: int
     slots: int
     max_spout_pending: int
     attempts_max: int
@@ -116,7 +116,7 @@ class Scenario:
             shape=shape,
             partitions=chance.choice((1, 2, 3)),
             records=chance.choice((4, 8, 16, 32)),
-            batch_records_max=chance.choice((1, 2, 4, 8)),
+            batch_rows_max=chance.choice((1, 2, 4, 8)),
             slots=chance.choice((1, 1, 2, 3)),
             # Not only multiples of the number of runs.
             max_spout_pending=window_txids + chance.choice((0, 1, 2)),
@@ -196,7 +196,7 @@ CHANGEABLE = (
     "coordinators",
     "partitions",
     "records",
-    "batch_records_max",
+    "batch_rows_max",
     "slots",
     "max_spout_pending",
     "attempts_max",

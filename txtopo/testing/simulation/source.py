@@ -68,7 +68,7 @@ class SimulatedSource:
         world: The world.
         partitions: Number of partitions at the end; some may be added later.
         records: Records of each partition at the end.
-        batch_records_max: Most records that a batch takes from a partition.
+        batch_rows_max: Most records that a batch takes from a partition.
         number: Its number among the sources of the topology.
     """
 
@@ -77,13 +77,13 @@ class SimulatedSource:
         world: World,
         partitions: int,
         records: int,
-        batch_records_max: int,
+        batch_rows_max: int,
         number: int = 0,
     ) -> None:
         self.number = number
         self.partitions = partitions
         self.records = records
-        self.batch_records_max = batch_records_max
+        self.batch_rows_max = batch_rows_max
         self.otherwise = False
         """Whether each cut is drawn again, as when a lost task is computed a second time."""
         self._world = world
@@ -194,7 +194,7 @@ class SimulatedSource:
 
     def take(self, available: int, rows_max: int | None = None) -> int:
         """Return how many of the available records a batch takes."""
-        most = min(max(available, 0), self.batch_records_max)
+        most = min(max(available, 0), self.batch_rows_max)
         most = most if rows_max is None else min(most, rows_max)
         chaos = self._world.chaos
         recut = most and (self.otherwise or chaos.happens("recut"))
@@ -215,7 +215,7 @@ class SimulatedSource:
         if len(self._ends) < self.partitions and (not self._ends or chaos.below(3)):
             self._ends.append(0)
         for partition, end in enumerate(self._ends):
-            more = chaos.below(3 * self.batch_records_max)
+            more = chaos.below(3 * self.batch_rows_max)
             if chaos.happens("source_shrinks"):
                 more = -more  # as on a replica that is behind
             self._ends[partition] = max(0, min(self.records, end + more))
@@ -386,7 +386,7 @@ class _Coordinator(PartitionedCoordinator):
         # A batch may take nothing, so the number of remaining batches is unknown.
         known = [at for at in range(source.number_of_partitions()) if not source.is_away(at)]
         left = sum(max(0, source.end(at) - ends[at]) for at in known)
-        return left > 0 and txid - last.txid <= 1 + left // source.batch_records_max
+        return left > 0 and txid - last.txid <= 1 + left // source.batch_rows_max
 
     def number_of_partitions(self) -> int:
         return self._source.number_of_partitions()

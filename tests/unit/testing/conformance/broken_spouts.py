@@ -42,7 +42,7 @@ class BrokenSource(MemorySource):
     def spout(self) -> Any:
         if not self.opaque:
             return Transactional(type(self), super().spout(), self.rows)
-        spout = OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max)
+        spout = OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_rows_max)
         return Opaque(type(self), spout, self.rows)
 
 
@@ -90,7 +90,7 @@ class ReplayReadsOn(BrokenSource):
     class emitter(Part):
         def emit_partition_batch(self, attempt: Any, out: Any, partition: int, cut: Any) -> None:
             left = len(self.rows[partition]) - cut[0]
-            full = min(left, BrokenSource.batch_records_max)
+            full = min(left, BrokenSource.batch_rows_max)
             self.whole.emit_partition_batch(attempt, out, partition, [cut[0], full])
 
 
@@ -113,7 +113,7 @@ class LeavesARest(BrokenSource):
     class coordinator(Part):
         def is_ready(self, txid: int, last: LastBatch) -> bool:
             left = self.whole.lag(ends_of(last)).values()
-            return max(map(int, left)) >= (txid - last.txid) * BrokenSource.batch_records_max
+            return max(map(int, left)) >= (txid - last.txid) * BrokenSource.batch_rows_max
 
 
 class RemembersByItself(BrokenSource):
@@ -143,7 +143,7 @@ class MovesWhileDown(OpaqueMemorySource):
     rule, fails = SpoutRule.DOWN, "test_a_partition_that_is_down_keeps_its_position"
 
     def spout(self) -> Any:
-        return Moving(super().spout(), self.batch_records_max)
+        return Moving(super().spout(), self.batch_rows_max)
 
 
 class Moving(OpaqueMemoryTransactionalSpout):
@@ -224,7 +224,7 @@ class SkipsBehindItsLimit(BrokenSource):
             start, taken = self.whole.emit_partition_batch_new(
                 attempt, out, partition, last, rows_max=rows_max
             )
-            full = min(len(self.rows[partition]) - start, BrokenSource.batch_records_max)
+            full = min(len(self.rows[partition]) - start, BrokenSource.batch_rows_max)
             return [start, taken if rows_max is None else full]
 
 
@@ -269,7 +269,7 @@ class Ranges(TransactionalSpout):
 
     def initialize_transaction(self, txid: int, previous: Any) -> Any:
         start = previous[1] if previous else 0
-        return [start, start + BrokenSource.batch_records_max]
+        return [start, start + BrokenSource.batch_rows_max]
 
     def lag(self, metadata: Any) -> Mapping[str, int]:
         return {}

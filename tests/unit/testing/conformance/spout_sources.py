@@ -40,7 +40,7 @@ class MemorySource(SpoutSource):
         self.written = 0
 
     def spout(self) -> Spout:
-        return MemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max)
+        return MemoryTransactionalSpout(self.rows, FIELDS, self.batch_rows_max)
 
     def append(self, partition: int, count: int) -> Sequence[tuple[int, int]]:
         rows = [(partition, self.written + at) for at in range(count)]
@@ -65,7 +65,7 @@ class OpaqueMemorySource(MemorySource):
 
     def spout(self) -> Spout:
         script = [Outage(p, txid) for p in self.down for txid in range(1, TXIDS_MAX)]
-        return OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_records_max, script)
+        return OpaqueMemoryTransactionalSpout(self.rows, FIELDS, self.batch_rows_max, script)
 
     def take_down(self, partition: int) -> None:
         self.down.add(partition)
@@ -87,7 +87,7 @@ class SequenceSource(MemorySource):
 
     def spout(self) -> Spout:
         self.started = True
-        most = self.batch_records_max
+        most = self.batch_rows_max
         first, then = self.first(self.before, FIELDS, most), self.then(self.rows, FIELDS, most)
         return SequenceSpout(first, then)
 
@@ -112,9 +112,9 @@ class ScriptedSource(MemorySource):
 
     def spout(self) -> Spout:
         most = max(len(rows) for rows in self.rows.values())
-        steps = range(0, most, self.batch_records_max)
+        steps = range(0, most, self.batch_rows_max)
         cut = [
-            {p: rows[at : at + self.batch_records_max] for p, rows in self.rows.items()}
+            {p: rows[at : at + self.batch_rows_max] for p, rows in self.rows.items()}
             for at in steps
         ]
         script = [Outage(p, txid) for p in self.down for txid in range(1, TXIDS_MAX)]
@@ -134,7 +134,7 @@ class FilesSource(SpoutSource):
 
     def __init__(self, folder: Path, **options: Any) -> None:
         self.folder = folder
-        self.options = {"batch_rows_max": self.batch_records_max, **options}
+        self.options = {"batch_rows_max": self.batch_rows_max, **options}
         self.written = 0
 
     def spout(self) -> Spout:
@@ -196,7 +196,7 @@ class DeltaSource(SpoutSource):
     """Every row is a version of a table; a batch is one version, and all are one partition."""
 
     partitions = 1
-    batch_records_max = 1
+    batch_rows_max = 1
 
     options: ClassVar[dict[str, Any]] = {"batch_versions_max": 1}
 
@@ -246,7 +246,7 @@ class QuerySource(SpoutSource):
         self._run("CREATE TABLE numbers (n INTEGER PRIMARY KEY)")
 
     def spout(self) -> Spout:
-        rows_max = self.batch_records_max
+        rows_max = self.batch_rows_max
         return QueryTransactionalSpout(
             self.url, "numbers", "n", Fields("n long"), settle_s=0, batch_rows_max=rows_max
         )

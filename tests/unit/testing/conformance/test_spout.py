@@ -103,7 +103,7 @@ class TestOpaqueScripted(SpoutSuite):
 class TestDataSource(SpoutSuite):
     @pytest.fixture
     def source(self, tmp_path: Path) -> SpoutSource:
-        rows_max = SpoutSource.batch_records_max
+        rows_max = SpoutSource.batch_rows_max
         return LinesOfFiles(tmp_path, LinesSource, repeatable=True, batch_rows_max=rows_max)
 
 
