@@ -105,6 +105,10 @@ What a key or value column is in the store, and what plain SQL sees of an exampl
   last digit: 9.10 in a `decimal(10,2)` is 910. Another column is refused.
 * Text and bytes in a key of MariaDB and MySQL are `VARCHAR` and `VARBINARY`, which an index
   can hold.
+* **`json` in PostgreSQL is `JSON`, not `JSONB`,** which would change values: the float 1e300
+  becomes a whole number, -0.0 becomes 0.0, and `\\u0000` is refused. Functions and operators read
+  `JSON`; for those of `JSONB` alone write `doc::jsonb`. MariaDB's `JSON` is `LONGTEXT` with a
+  CHECK, and MySQL's changes values as `JSONB` does; the functions of both read text.
 * A `timestamp` is a moment, in UTC where the column has no time zone. A `timestamp_ntz` is kept
   as given.
 """.splitlines()
