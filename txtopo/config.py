@@ -146,7 +146,7 @@ class Page(Settings):
         if token is None:
             if not is_loopback(host):
                 raise ConfigError(
-                    f"the page would be readable for everyone who reaches {host}; got "
+                    f"the page would be readable by anyone who can reach {host}; got "
                     f"page.host={host!r} without page.token; expected page.token with at least "
                     f"{PAGE_TOKEN_CHARACTERS_MIN} characters, or page.host='127.0.0.1'",
                     setting="page.token",
@@ -461,8 +461,8 @@ class AtLeastOnceConfig(_CommonConfig):
     def __post_init__(self) -> None:
         if self.carrier in CARRIERS and self.carrier not in SLOT_CARRIERS:
             raise ConfigError(
-                f"carrier {self.carrier!r} cannot carry an at-least-once topology, whose bolts "
-                "live longer than a Spark job; use carrier='resident' on Spark, or 'local'",
+                f"carrier {self.carrier!r} cannot run an at-least-once topology, whose bolts "
+                "outlive a Spark job; use carrier='resident' on Spark, or 'local'",
                 setting="carrier",
             )
         _check_one_of("carrier", self.carrier, SLOT_CARRIERS)
@@ -473,7 +473,7 @@ class AtLeastOnceConfig(_CommonConfig):
         if self.max_spout_pending is not None:
             check_whole_number("max_spout_pending", self.max_spout_pending)
         if self.ackers is not None:
-            more = "; 0 tracks no trees: at most once; None is an acker in each slot with spouts"
+            more = "; 0 tracks no trees (at most once); None runs an acker in each slot with spouts"
             check_whole_number("ackers", self.ackers, at_least=0, more=more)
 
 

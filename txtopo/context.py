@@ -117,9 +117,9 @@ class TaskContext:
         stamp = self.stamp()
         if stamp is None:
             raise TopologyError(
-                f"{self.component_id!r} asks for the time at which its batch was planned, which is "
-                "not kept here; expected a batch of a topology with a bolt that has "
-                "needs_planned_time = True; give that to the class of the bolt",
+                f"{self.component_id!r} asks for the time when its batch was planned, which is "
+                "not stored here; expected a batch of a topology with a bolt that has "
+                "needs_planned_time = True; add that to the bolt's class",
                 component=self.component_id,
             )
         return EPOCH + datetime.timedelta(milliseconds=int(str(stamp["time"])))
@@ -151,7 +151,7 @@ class TaskContext:
         tables = (self.stamp() or {}).get("tables")
         if not isinstance(tables, dict):
             raise TopologyError(
-                f"{self.component_id!r} asks for versions of lookups; got a batch without any; "
+                f"{self.component_id!r} asks for the versions of lookups, but its batch has none; "
                 "expected a topology with lookups",
                 component=self.component_id,
             )

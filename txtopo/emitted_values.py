@@ -37,7 +37,8 @@ def check_values(
     if declared is None:
         known = ", ".join(sorted(streams)) or "none"
         raise EmitError(
-            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}",
+            f"{component!r} emitted to undeclared stream {stream!r}; the declared streams are "
+            f"{known}",
             component=component,
             stream=str(stream),
             expected=tuple(sorted(streams)),
@@ -53,8 +54,8 @@ def check_values(
     names = ", ".join(declared.fields.names)
     if isinstance(values, str | bytes | bytearray):
         raise EmitError(
-            f"{component!r} emitted a text to stream {stream!r}; got {values!r:.200}; expected a "
-            f"list of values: {names}; write emit([value])",
+            f"{component!r} emitted a string to stream {stream!r}; got {values!r:.200}; expected "
+            f"a list of values: {names}; write emit([value])",
             component=component,
             stream=stream,
             got=f"{values!r:.200}",

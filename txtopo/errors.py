@@ -127,8 +127,9 @@ class RecordFailed(TxtopoError):
         super().__init__(message, **facts)
         # Only seen where it ends the run.
         self.add_note(
-            "RecordFailed makes a dead letter in execute of a BasicBolt and in the function of "
-            "map_async, in a topology with dead_letters=open_state(…); elsewhere it ends the run"
+            "RecordFailed produces a dead letter when raised in execute of a BasicBolt or in the "
+            "function of map_async, in a topology with dead_letters=open_state(…); anywhere else "
+            "it ends the run"
         )
 
 

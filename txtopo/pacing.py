@@ -131,8 +131,8 @@ class Pace(Settings):
                 alone, other = other, alone
             raise ConfigError(
                 f"pace.{alone} is given without {other}; got {alone}={getattr(self, alone)!r}; "
-                "expected both or neither: one says how many rows a batch waits for, the other how "
-                "long",
+                "expected both or neither: one sets how many rows a batch waits for, the other "
+                "how long",
                 setting=f"pace.{alone}",
             )
         if rows_min is not None and rate is not None and rows_min > max(rate, 1):

@@ -514,7 +514,9 @@ def test_a_state_that_is_no_outbox_is_refused(shop: Shop) -> None:
 def test_a_publisher_without_a_name_or_an_ensemble_is_refused(shop: Shop) -> None:
     with pytest.raises(ConfigError, match="the name of a Publisher is wrong; got ''"):
         Publisher(shop.state, "", ZK, ensemble=shop.ensemble)
-    with pytest.raises(ConfigError, match="zookeeper='memory' ends with the process of a run"):
+    with pytest.raises(
+        ConfigError, match="zookeeper='memory' is lost when the process of a run ends"
+    ):
         Publisher(shop.state, "mails", ZK)
     with pytest.raises(StateUsageError, match="use it in a with statement"):
         shop.publisher().publish_ready(lambda rows: None)

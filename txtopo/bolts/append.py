@@ -59,8 +59,8 @@ class Append(BatchBolt, Committer):
         checked_state("Append", state)
         if state.mode != "table":
             raise TopologyError(
-                f"the state of Append is in mode {state.mode!r}, which is for aggregates; expected "
-                "mode='table'; leave mode= out of open_state(…)",
+                f"the state of an Append must not be in mode {state.mode!r}, which is for "
+                "aggregates; expected mode='table'; remove mode= from open_state(…)",
                 setting="mode",
                 got=state.mode,
                 expected="table",

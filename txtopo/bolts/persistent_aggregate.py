@@ -92,9 +92,9 @@ class PersistentAggregate(HasTraits, Committer):
             )
         if retracted in self.key:
             raise TopologyError(
-                f"rows would be taken back from another group than they counted in; got "
-                f"{retracted!r} as the mark of rows that are taken back, and in the key "
-                f"{', '.join(self.key)}; expected a key without it",
+                "rows would be taken back from a different group than the one they were counted "
+                f"in; got {retracted!r} as the mark of rows that are taken back, and in the key "
+                f"{', '.join(self.key)}; expected a key without that field",
                 setting="retracted",
                 got=repr(retracted),
             )
@@ -128,7 +128,7 @@ class PersistentAggregate(HasTraits, Committer):
             (gone,) = inputs.select([self.retracted])
             if gone.type != "boolean":
                 raise FieldsError(
-                    f"the field that says which rows are taken back is not a boolean; got "
+                    "the field that marks the rows to take back is not a boolean; got "
                     f"{gone.name!r}, {gone.type}; expected e.g. Fields('{gone.name} boolean')",
                     field=gone.name,
                     got=gone.type,
@@ -163,7 +163,7 @@ def check_expiring_aggregate(what: str, state: State, retracted: str | None) -> 
     if state.kind != "opaque" or state.mode != "table":
         raise TopologyError(
             f"{what} with expire_after reads its state; got {state!r} in mode {state.mode!r}; "
-            "expected an opaque state in mode 'table'; leave kind= and mode= out of open_state(…)",
+            "expected an opaque state in mode 'table'; remove kind= and mode= from open_state(…)",
             setting="state",
             got=repr(state),
         )
@@ -174,9 +174,9 @@ def _by_name(aggregates: Sequence[Aggregate]) -> dict[str, Aggregate]:
     for aggregate in aggregates:
         if aggregate.default_name in named:
             raise TopologyError(
-                f"two aggregates would be the column {aggregate.default_name!r}; got "
-                f"{named[aggregate.default_name]!r} and {aggregate!r}; "
-                "name them: {'column': aggregate, …}",
+                f"two aggregates would use the column {aggregate.default_name!r}; got "
+                f"{named[aggregate.default_name]!r} and {aggregate!r}; name them: {{'column': "
+                "aggregate, …}",
                 column=aggregate.default_name,
             )
         named[aggregate.default_name] = aggregate
@@ -189,8 +189,8 @@ def _by_column(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise TopologyError(
-                f"the aggregate of column {name!r} is none; got {aggregate!r:.100}; "
-                "expected e.g. Count() or Sum('amount')",
+                f"column {name!r} has no aggregate; got {aggregate!r:.100}; expected e.g. Count() "
+                "or Sum('amount')",
                 column=name,
                 got=f"{aggregate!r:.100}",
             )
@@ -198,7 +198,7 @@ def _by_column(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
         for column in {name, *made}:
             if column in taken:
                 raise TopologyError(
-                    f"two aggregates have the column {column!r}; got {taken[column]!r} and "
+                    f"two aggregates use the column {column!r}; got {taken[column]!r} and "
                     f"{name!r} ({aggregate!r}); rename one of them",
                     column=column,
                 )

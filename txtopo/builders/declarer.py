@@ -169,7 +169,8 @@ class BoltDeclarer(InputDeclarer):
         check_id(f"in bolt {self._id!r}: state", name)
         if name in self._states:
             raise TopologyError(
-                f"bolt {self._id!r} has two states of one name; got {name!r} twice; rename one",
+                f"bolt {self._id!r} has two states with the same name; got {name!r} twice; rename "
+                "one",
                 component=self._id,
                 state=name,
             )
@@ -182,8 +183,8 @@ class BoltDeclarer(InputDeclarer):
             )
         if self._kind == PERSISTENT_AGGREGATE:
             raise TopologyError(
-                f"PersistentAggregate {self._id!r} has its state already; got {name!r} as well; "
-                "give the state to PersistentAggregate(state, …) alone",
+                f"PersistentAggregate {self._id!r} already has its state; got {name!r} as well; "
+                "pass the state to PersistentAggregate(state, …) only",
                 component=self._id,
                 state=name,
             )
@@ -206,9 +207,9 @@ class BoltDeclarer(InputDeclarer):
         """
         if self._kind != BASIC_BOLT:
             raise TopologyError(
-                f"bolt {self._id!r} makes no dead letters; it has the role "
-                f"{self._kind.text!r}; expected a BasicBolt, whose output for one tuple can be "
-                "dropped; send bad rows to a stream of its own instead",
+                f"bolt {self._id!r} cannot produce dead letters; its role is {self._kind.text!r}; "
+                "expected a BasicBolt, whose output for one tuple can be dropped; send bad rows "
+                "to a stream of its own instead",
                 component=self._id,
             )
         for error in errors or (None,):
@@ -231,8 +232,8 @@ def check_listed(what: str, error: object, **facts: object) -> None:
     fault = _not_listed(error)
     if fault is not None:
         raise TopologyError(
-            f"{what} cannot make dead letters on {error!r}, {fault}; expected exceptions that a "
-            "bad record causes, e.g. ValueError, KeyError",
+            f"{what} cannot produce dead letters on {error!r}, {fault}; expected exceptions that "
+            "a bad record causes, e.g. ValueError, KeyError",
             **facts,
         )
 

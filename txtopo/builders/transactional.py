@@ -238,7 +238,7 @@ class TransactionalTopologyBuilder:
         check_parallelism(id, parallelism)
         if kind.one_task is not None and parallelism != 1:
             raise TopologyError(
-                f"{kind.text} {id!r} has no parallelism of its own; got {parallelism}; "
+                f"{kind.text} {id!r} cannot have a parallelism of its own; got {parallelism}; "
                 f"expected none: {kind.one_task}",
                 component=id,
             )
@@ -305,8 +305,9 @@ class TransactionalTopologyBuilder:
         check_parallelism(id, parallelism)
         if isinstance(bolt, BasicBolt) and bolt.tick_interval_s is not None:
             raise TopologyError(
-                f"bolt {id!r} wants ticks; got tick_interval_s={bolt.tick_interval_s!r}; expected "
-                "None, since a bolt of a batch has no time; use a TopologyBuilder",
+                f"bolt {id!r} asks for ticks; got tick_interval_s={bolt.tick_interval_s!r}; "
+                "expected None, because a bolt that processes batches has no ticks; use a "
+                "TopologyBuilder",
                 component=id,
             )
         streams = dict(checked_streams(id, bolt))
@@ -317,7 +318,7 @@ class TransactionalTopologyBuilder:
     def _check_free(self, id: str) -> None:
         if id in self._spouts or id in self._declarers:
             raise TopologyError(
-                f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
+                f"component id {id!r} is used twice; ids must be distinct; rename one of them",
                 component=id,
             )
 

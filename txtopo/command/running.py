@@ -115,13 +115,13 @@ def _session(
         return None
     if config.carrier == "local":
         raise ConfigError(
-            f"the carrier 'local' uses no Spark; got --master {master}; leave one of them out",
+            f"the carrier 'local' does not use Spark; got --master {master}; remove one of them",
             setting="carrier",
         )
     if active_session() is not None:
         raise ConfigError(
-            f"the module has opened a Spark session itself; got --master {master}; leave the "
-            "option out, or let the module open none",
+            f"the module has already opened a Spark session; got --master {master}; remove the "
+            "option, or let the module open no session",
             setting="--master",
             got=master,
         )

@@ -89,8 +89,9 @@ def open_directory(
     if zookeeper.hosts == "memory":
         if ensemble is None:
             raise ConfigError(
-                "zookeeper='memory' ends with the process of a run, so no other process can "
-                "reach it; expected the hosts of a ZooKeeper, or the folder of an embedded one",
+                "zookeeper='memory' is lost when the process of a run ends, so no other process "
+                "can reach it; expected the hosts of a ZooKeeper, or the folder of an embedded "
+                "one",
                 setting="zookeeper.hosts",
             )
         return MemoryDirectory(ensemble)

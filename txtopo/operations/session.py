@@ -304,7 +304,7 @@ def open_operator_session(
     """
     if config.zookeeper.hosts == "memory" and access.ensemble is None:
         raise ConfigError(
-            "zookeeper='memory' ends with the process of a run, so there is nothing to "
+            "zookeeper='memory' is lost when the process of a run ends, so there is nothing to "
             "operate on; expected the ensemble of that run in Access(ensemble=…), or a real "
             "ZooKeeper"
         )

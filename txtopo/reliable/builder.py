@@ -210,7 +210,7 @@ class TopologyBuilder:
         check_id(what, id)
         if id in self._spouts or id in self._declarers:
             raise TopologyError(
-                f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
+                f"component id {id!r} is used twice; ids must be distinct; rename one of them",
                 component=id,
             )
 

@@ -292,8 +292,8 @@ def _behind(place: Json, partitions: Partitions) -> Partitions:
         at in numbers and type(rows) is int and rows >= 0 for at, rows in place.items()
     ):
         raise ConfigError(
-            f"a memory spout cannot begin there; got {place!r:.100}; expected how many rows to "
-            "leave out of each partition, by its number as text, such as {'0': 7}",
+            f"a memory spout cannot begin at this place; got {place!r:.100}; expected how many "
+            "rows to skip in each partition, by its number as text, such as {'0': 7}",
             setting="begins",
         )
     left_out = cast("dict[str, int]", place)

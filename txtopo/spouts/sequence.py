@@ -136,8 +136,8 @@ class SequenceSpout(HasReplays):
         self.output_fields, self.output_streams = first.output_fields, first.output_streams
         if not first.ends:
             raise TopologyError(
-                f"the first part of a sequence has no end; got {type(first).__name__}; expected a "
-                "spout whose coordinator can say that its source has ended, such as "
+                f"the first part of a sequence must have an end; got {type(first).__name__}; "
+                "expected a spout whose coordinator can tell that its source has ended, such as "
                 "FilesTransactionalSpout, DeltaTransactionalSpout or QueryTransactionalSpout; or "
                 "give your spout ends = True, and its coordinator a method ended",
                 name=type(first).__name__,
@@ -146,9 +146,10 @@ class SequenceSpout(HasReplays):
             return
         if type(then).beginning_at is HasReplays.beginning_at:
             raise TopologyError(
-                f"then of a sequence cannot begin at a place; got begins and {type(then).__name__},"
-                " which has no beginning_at; expected a spout that has it, such as a spout of "
-                "Kafka or of a query; leave begins out, to begin where its own arguments say",
+                "then of a sequence cannot begin at a place; got begins and "
+                f"{type(then).__name__}, which has no beginning_at; expected a spout that has it, "
+                "such as a spout of Kafka or of a query; remove begins to begin where its own "
+                "arguments say",
                 name=type(then).__name__,
             )
         if not callable(begins):
@@ -473,9 +474,9 @@ def _check_ended(id: str, planner: object) -> None:
     inherited = (None, TransactionalCoordinator.ended, PartitionedCoordinator.ended)
     if getattr(kind, "ended", None) in inherited:
         raise TopologyError(
-            f"the first part of spout {id!r} cannot say that its source has ended; got a spout with"
-            f" ends = True and coordinator {kind.__qualname__} without a method ended; expected "
-            "ended(self, last); give it to the coordinator",
+            f"the first part of spout {id!r} cannot tell that its source has ended; got a spout "
+            f"with ends = True and coordinator {kind.__qualname__} without a method ended; "
+            "expected ended(self, last); add it to the coordinator",
             name=kind.__qualname__,
         )
 
@@ -615,8 +616,8 @@ def _kind_of(part: Part, spout: object) -> type:
     if kind is None:
         names = ", ".join(each.__name__ for each in _KINDS)
         raise TopologyError(
-            f"{part} of a sequence is not a spout that can be a part; got {spout!r:.100}; expected "
-            f"an instance of one of {names}",
+            f"{part} of a sequence is not a spout that can be part of one; got {spout!r:.100}; "
+            f"expected an instance of one of {names}",
             name=part,
             got=f"{spout!r:.100}",
         )

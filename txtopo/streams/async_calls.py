@@ -118,8 +118,8 @@ def map_async(
         check_listed("map_async", error)
     if listed and not stream.draft.takes_dead_letters:
         raise TopologyError(
-            "map_async has dead_letters_on, and the topology has nowhere to put them; expected "
-            "StreamBuilder(…, dead_letters=open_state(…))",
+            "map_async has dead_letters_on, but the topology has nowhere to put dead letters; "
+            "expected StreamBuilder(…, dead_letters=open_state(…))",
             name="map_async",
             setting="dead_letters_on",
         )

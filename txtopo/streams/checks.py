@@ -33,8 +33,9 @@ def declared_fields(operator: str, given: object) -> Fields:
     for field in fields:
         if field.type == "json":
             raise FieldsError(
-                f"field {field.name!r} of {operator} is json, which is a type for the values of a "
-                "state; expected another type; declare it as a string, and use json.dumps",
+                f"field {field.name!r} of {operator} has the type json, which is only for the "
+                "values of a state; expected another type; declare it as a string, and use "
+                "json.dumps",
                 field=field.name,
             )
     if not len(fields):

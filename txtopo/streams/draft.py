@@ -85,7 +85,7 @@ class Draft:
         check_id(what, id)
         if id in self._ids:
             raise TopologyError(
-                f"{what} id {id!r} is used twice; expected distinct ids; rename one of the two",
+                f"{what} id {id!r} is used twice; ids must be distinct; rename one of them",
                 component=id,
             )
         self._ids.add(id)
@@ -150,8 +150,8 @@ class Draft:
         if place in self._tables:
             raise TopologyError(
                 f"table {table!r} of {state!r} is used twice; got it in {self._tables[place]} and "
-                f"in {where}; expected a table for each, since each has a ledger of its own; give "
-                "one another table",
+                f"in {where}; expected one table for each, because each has its own ledger; give "
+                "one of them another table",
                 table=table,
             )
         self._tables[place] = where

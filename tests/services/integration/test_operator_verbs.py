@@ -162,7 +162,7 @@ def test_a_topology_is_forked_and_the_program_goes_on_under_the_new_id(
     ("options", "told"),
     [
         (["--at", "later", "--to", "memory:"], "--at cannot be read; got 'later'"),
-        ([], "--to has to name a store; got"),
+        ([], "--to must name a store; got"),
         (["--to", "memory:", "--to", "counts.counts=memory:"], "COMPONENT.STATE=URL for each of"),
         (["--at", "7", "--to", "sqlite:///x.db"], "cannot fork .* at txid 7; expected one from 1"),
     ],
@@ -222,7 +222,7 @@ def test_no_at_the_question_changes_nothing(
     found, _, err = call("quarantine", pages, 2)
 
     assert found == code
-    assert "Do these steps? [y/N]" in err
+    assert "Carry out these steps? [y/N]" in err
     assert str(show(load_transactional(str(pages)), config(hosts))) == before
 
 

@@ -400,7 +400,7 @@ def test_a_stopped_topology_is_listed_and_shown(words: Words, call: Call) -> Non
     assert code == 0
     assert "status        stopped" in out
     assert "desired       running" in out
-    assert "does not run, so it has no page" in errors
+    assert "is not running, so it has no page" in errors
     assert f"{3:020}" not in out
 
     assert call("deactivate", words.id)[0] == 0

@@ -90,11 +90,11 @@ def test_14_a_method_that_does_not_run_when_it_is_called() -> None:
 
     refused(
         lambda made: made.set_bolt("a", Yields()),
-        "execute of bolt 'a' does not run when it is called; got one that is a generator",
+        "execute of bolt 'a' does not run when it is called, because it is a generator",
     )
     refused(
         lambda made: made.set_bolt("a", Waits()),
-        "finish_batch of bolt 'a' does not run when it is called; got one that is async",
+        "finish_batch of bolt 'a' does not run when it is called, because it is async",
     )
 
 

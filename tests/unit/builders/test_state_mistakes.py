@@ -128,7 +128,7 @@ def test_a_state_name_that_is_used_twice() -> None:
         save = made.set_bolt("save", Save()).shuffle_grouping("spout")
         save.with_state("s", open_state("memory:")).with_state("s", open_state("memory:"))
 
-    refused(define, "bolt 'save' has two states of one name; got 's' twice")
+    refused(define, "bolt 'save' has two states with the same name; got 's' twice")
 
 
 def test_a_state_that_is_none() -> None:
@@ -143,7 +143,7 @@ def test_a_second_state_for_a_persistent_aggregate() -> None:
     count = PersistentAggregate(open_state("memory:"), "word", Count())
     refused(
         lambda made: made.set_bolt("count", count).with_state("s", open_state("memory:")),
-        "PersistentAggregate 'count' has its state already",
+        "PersistentAggregate 'count' already has its state",
     )
 
 
@@ -164,7 +164,10 @@ def test_inputs_of_an_aggregate_that_differ_in_type() -> None:
         made.set_bolt("a", Numbers()).shuffle_grouping("spout")
         made.set_bolt("count", count).shuffle_grouping("spout").shuffle_grouping("a")
 
-    refused(define, "inputs of PersistentAggregate 'count' differ in its fields; got stream")
+    refused(
+        define,
+        "inputs of PersistentAggregate 'count' differ in the fields that it uses; got stream",
+    )
 
 
 def test_a_log_of_partials_for_a_committer_of_ones_own() -> None:

@@ -209,7 +209,7 @@ def test_a_log_takes_only_what_sql_combines(one: Aggregate) -> None:
     ],
 )
 def test_columns_that_would_stand_twice_are_refused(aggregates: dict[str, Aggregate]) -> None:
-    with pytest.raises(TopologyError, match="two aggregates have the column 'x_"):
+    with pytest.raises(TopologyError, match="two aggregates use the column 'x_"):
         PersistentAggregate(open_state("memory:"), "word", aggregates)
 
 

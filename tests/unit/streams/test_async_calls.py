@@ -572,8 +572,8 @@ def source(builder: StreamBuilder) -> Any:
         ({"retries": -1}, "retries of map_async is wrong"),
         ({"timeout": "soon"}, "timeout of map_async is not a duration"),
         ({"timeout": "0 seconds"}, "timeout of map_async is out of range"),
-        ({"dead_letters_on": [Exception]}, "map_async cannot make dead letters on"),
-        ({"dead_letters_on": 7}, "map_async cannot make dead letters on 7"),
+        ({"dead_letters_on": [Exception]}, "map_async cannot produce dead letters on"),
+        ({"dead_letters_on": 7}, "map_async cannot produce dead letters on 7"),
         ({"dead_letters_on": ValueError}, "dead_letters_on, and the topology has nowhere"),
     ],
 )

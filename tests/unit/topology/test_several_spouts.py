@@ -60,7 +60,7 @@ def test_a_kafka_sink_hangs_on_transactional_spouts_only() -> None:
 
     builder = two()
     builder.set_bolt("sink", KafkaSink("broker", "out", value="number")).global_grouping("both")
-    with pytest.raises(TopologyError, match="'sink' hangs on the opaque spout 'opaque'"):
+    with pytest.raises(TopologyError, match="'sink' depends on the opaque spout 'opaque'"):
         builder.build_topology()
 
 
