@@ -390,7 +390,7 @@ def _named(found: Mapping[str, Any]) -> dict[str, Any]:
     if schema > LEDGER_SCHEMA:
         raise SchemaVersionError(
             f"a ledger in Delta has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer "
-            "txtopo wrote it; upgrade this one",
+            "txtopo wrote it; upgrade this installation",
             schema=schema,
         )
     fields = {"component": COMPONENT, "state": STATE, "ensemble": ENSEMBLE}

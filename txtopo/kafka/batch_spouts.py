@@ -469,7 +469,7 @@ class RangesCoordinator(TransactionalCoordinator):
         for topic, name in due.items():
             if name not in policies and topic not in self._asked_s:
                 raise InfrastructureError(
-                    f"topic {name!r} is not known everywhere; looking again", topic=name
+                    f"topic {name!r} is not known to all brokers yet; checking again", topic=name
                 )
         for name, policy in policies.items():
             if policy is None:
@@ -484,9 +484,9 @@ class RangesCoordinator(TransactionalCoordinator):
         if name not in self._untold:
             self._untold.add(name)
             text = (
-                "the cluster does not report whether topic %r is compacted; expected a user who "
-                "may describe its settings (DescribeConfigs); it is read as one that is not: a "
-                "replay of a compacted one may lack records"
+                "the cluster does not report whether topic %r is compacted; expected a user with "
+                "the right to describe its settings (DescribeConfigs); it is read as a topic "
+                "that is not compacted; if it is compacted, a replay may lack records"
             )
             _logger.warning(text, name)
 
@@ -574,9 +574,9 @@ class _RangesEmitter(TransactionalEmitter):
             got = self._ids.get(name)
             if got is None:
                 raise InfrastructureError(
-                    f"topic {name!r} is missing; got {len(self._ids)} other topics; expected those "
-                    "of the plan; if it was deleted, stop the run, and make it again or take it "
-                    "out of the spout; looking again",
+                    f"topic {name!r} is missing; got {len(self._ids)} other topics; expected "
+                    "those of the plan; if it was deleted, stop the run, and create it again or "
+                    "remove it from the spout; checking again",
                     topic=name,
                 )
             if got != id:
@@ -633,7 +633,7 @@ class SharesCoordinator(PartitionedCoordinator):
             missing_looks = 0 if name in look.topics else self._missing_looks.get(name, 0) + 1
             self._missing_looks[name] = missing_looks
             if missing_looks == MISSING_LOOKS_MAX:
-                text = "topic %r is not there; its position is kept"
+                text = "topic %r does not exist; its position is kept"
                 _logger.warning(text, name, extra=self._about)
         same = {name for name, topic in look.topics.items() if before.ids.get(name) == topic.id}
         return Positions(
@@ -681,7 +681,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             if not before.ids:
                 raise
             # The coordinator decides when it is final.
-            raise InfrastructureError(f"looking again: {error}", **error.facts) from error
+            raise InfrastructureError(f"checking again: {error}", **error.facts) from error
         try:
             self._source.emit(batch.ranges, collector)
         except SourceDataLost as error:
@@ -689,7 +689,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
                 raise
             # Deleted after the look and before the read: the next attempt looks again.
             raise InfrastructureError(
-                f"records went while they were read: {error}", **error.facts
+                f"records were deleted while they were being read: {error}", **error.facts
             ) from error
         return batch.to_json()
 
@@ -796,8 +796,8 @@ def check_topics(offsets: Offsets) -> None:
         return
     if missing:
         raise ConfigError(
-            f"topic of a Kafka spout is not there; got {missing[0]!r}; look at its spelling, or "
-            "create it before the topology starts",
+            f"topic {missing[0]!r} of a Kafka spout does not exist; check its spelling, or create "
+            "it before the topology starts",
             topic=missing[0],
         )
 
@@ -805,8 +805,9 @@ def check_topics(offsets: Offsets) -> None:
 def _compacted(topic: str, policy: str) -> ConfigError:
     return ConfigError(
         f"topic {topic!r} of a KafkaTransactionalSpout is compacted; got {policy!r} as its "
-        "cleanup.policy; expected 'delete', since a replay may lack records that were compacted "
-        "meanwhile; read it with a KafkaOpaqueSpout, or set the policy of the topic",
+        "cleanup.policy; expected 'delete', because a replay may lack records that were "
+        "compacted in the meantime; read it with a KafkaOpaqueSpout, or change the policy of the "
+        "topic",
         topic=topic,
     )
 

@@ -612,9 +612,9 @@ class KafkaSpout(Spout):
         raise OffsetRegression(
             f"topic {topic!r} was deleted and recreated; got id {id}; expected "
             f"{told.removeprefix(_OF_TOPIC)}, of which group {self._group!r} has committed "
-            "offsets; set them with kafka-consumer-groups --reset-offsets while no run has joined "
-            "it: --to-earliest, or --to-current if they are those of this topic, as after a move "
-            "to another cluster",
+            "offsets; set them with kafka-consumer-groups --reset-offsets while no run has "
+            "joined the group: --to-earliest, or --to-current if the offsets belong to this "
+            "topic, as after a move to another cluster",
             topic=topic,
         )
 
@@ -628,9 +628,9 @@ class KafkaSpout(Spout):
             bounds = look.bounds.get(partition)
             if bounds is not None and offset > bounds.end:
                 raise ConfigError(
-                    f"start of spout {self._id!r} is behind the end of partition "
-                    f"{partition.number} of topic {partition.topic!r}; got offset {offset}; "
-                    f"expected {bounds.start} to {bounds.end}; was the topic recreated?",
+                    f"start of spout {self._id!r} is outside partition {partition.number} of "
+                    f"topic {partition.topic!r}; got offset {offset}; expected {bounds.start} to "
+                    f"{bounds.end}; was the topic recreated?",
                     setting="start",
                 )
 
@@ -639,22 +639,22 @@ class KafkaSpout(Spout):
         if bounds is None or bounds.start <= offset <= bounds.end:
             return
         advice = (
-            f"bring the data back, or set the offset of group {self._group!r} with "
-            "kafka-consumer-groups --reset-offsets while no run has joined it"
+            f"restore the data, or set the offset of group {self._group!r} with "
+            "kafka-consumer-groups --reset-offsets while no run has joined the group"
         )
         about = f"partition {partition.number} of topic {partition.topic!r}"
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.number}
         if offset < bounds.start:
             raise SourceDataLost(
-                f"records of {about} were deleted before they were read; wanted is offset "
-                f"{offset}; the first available offset is {bounds.start}; {advice}",
+                f"records of {about} were deleted before they were read; the next offset to read "
+                f"is {offset}, but the first available one is {bounds.start}; {advice}",
                 **place,
                 wanted=offset,
                 available=bounds.start,
             )
         raise OffsetRegression(
-            f"{about} ends at offset {bounds.end}, but offset {offset} is wanted next; the log was "
-            f"truncated, the topic recreated, or start is wrong; {advice}",
+            f"{about} ends at offset {bounds.end}, but the next offset to read is {offset}; the "
+            f"log was truncated, the topic recreated, or start is wrong; {advice}",
             **place,
             wanted=offset,
             end=bounds.end,
@@ -728,8 +728,8 @@ class KafkaSpout(Spout):
 
         if missing := self._offsets.missing():
             raise SourceDataLost(
-                f"spout {self._id!r} found no topic {missing[0]!r}; expected one that exists; make "
-                "it first",
+                f"spout {self._id!r} found no topic {missing[0]!r}; expected one that exists; "
+                "create it first",
                 topic=missing[0],
             )
         self._heard.clear()
@@ -781,13 +781,13 @@ class KafkaSpout(Spout):
 def _check_topics(topics: object) -> None:
     if not isinstance(topics, str | Sequence):
         raise ConfigError(
-            f"topics of a KafkaSpout are wrong; got {topics!r}; expected a name or several",
+            f"topics of a KafkaSpout are wrong; got {topics!r}; expected one or more names",
             setting="topics",
         )
     if not isinstance(topics, str) and any(topics.count(each) > 1 for each in topics):
         raise ConfigError(
-            f"a KafkaSpout reads a topic twice; got {topics!r}; expected distinct topics; name "
-            "each of them once",
+            f"a KafkaSpout reads a topic twice; got {topics!r}; expected each topic once; remove "
+            "the duplicate",
             setting="topics",
         )
 
@@ -810,7 +810,7 @@ def _check_group(group: str, settings: Mapping[str, Setting]) -> None:
     check_text("the group of a KafkaSpout", group)
     if "group.id" in settings:
         raise ConfigError(
-            "setting 'group.id' of Kafka cannot be set; use group", setting="group.id"
+            "the Kafka setting 'group.id' cannot be set; use group", setting="group.id"
         )
 
 

@@ -59,8 +59,8 @@ class ClockTransactionalSpout(TransactionalSpout):
         self.every = duration("the pause of a clock", every)
         if self.every < SHORTEST:
             raise TopologyError(
-                f"the pause of a clock is too short; got {every!r}; expected {shown(SHORTEST)} at "
-                "the least, since each of its txids is committed in every state",
+                f"the interval of a clock is too short; got {every!r}; expected at least "
+                f"{shown(SHORTEST)}, because each of its txids is committed in every state",
                 setting="every",
             )
 

@@ -248,8 +248,9 @@ class QueueSpout(Spout):
             return None
         except UnicodeDecodeError as error:
             raise FieldsError(
-                f"a message of queue {self._queue!r} is not text in UTF-8; got {body[:80]!r}; give "
-                "QueueSpout(…, decode=…), which may raise FailedException to reject a message",
+                f"a message of queue {self._queue!r} is not text in UTF-8; got {body[:80]!r}; "
+                "pass QueueSpout(…, decode=…), which may raise FailedException to reject a "
+                "message",
                 component=self._id,
                 queue=self._queue,
             ) from error
@@ -268,8 +269,8 @@ class QueueSpout(Spout):
         self._connection.process_data_events(0)
         if self._cancelled:
             raise InfrastructureError(
-                f"the server sends spout {self._id!r} no more of queue {self._queue!r}; was it "
-                "deleted, or has its node gone? it is tried again",
+                f"the server stopped sending messages of queue {self._queue!r} to spout "
+                f"{self._id!r}; was the queue deleted, or is its node down? trying again",
                 component=self._id,
                 queue=self._queue,
             )
@@ -353,30 +354,30 @@ class QueueSpout(Spout):
         match meaning_of(error):
             case ErrorMeaning.REFUSED:
                 return AuthError(
-                    f"RabbitMQ refuses {about}; look at user, password and vhost of the url, and "
-                    "at the user's permissions",
+                    f"RabbitMQ refuses {about}; check the user, password and vhost of the url, "
+                    "and the user's permissions",
                     component=self._id,
                     queue=self._queue,
                 )
             case ErrorMeaning.GONE:
                 return SourceDataLost(
                     f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; "
-                    "expected one that exists; declare it first",
+                    "expected an existing queue; declare it first",
                     component=self._id,
                     queue=self._queue,
                 )
             case ErrorMeaning.LASTS:
                 return PromiseError(
-                    f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that knows "
-                    "what was asked; look at the url",
+                    f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that "
+                    "supports the request; check the url",
                     component=self._id,
                     queue=self._queue,
                 )
             case _:
                 return InfrastructureError(
                     f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; "
-                    f"got {error!r:.200}; what it had open comes again; it connects again by "
-                    "itself, unless the run has just been started",
+                    f"got {error!r:.200}; unacknowledged messages will be delivered again; it "
+                    "reconnects by itself, unless the run has just been started",
                     component=self._id,
                     queue=self._queue,
                 )

@@ -197,7 +197,7 @@ class Ledger:
         if isinstance(schema, int) and schema > LEDGER_SCHEMA:
             raise SchemaVersionError(
                 f"a ledger has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer txtopo "
-                "wrote it; upgrade this one",
+                "wrote it; upgrade this installation",
                 schema=schema,
             )
         return cls(**fields)

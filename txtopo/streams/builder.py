@@ -231,8 +231,8 @@ class StreamBuilder:
         outputs = {each.id: each for each in self._draft.nodes if each.user_object is not None}
         if not isinstance(id, str) or not isinstance(stream, str):
             raise TopologyError(
-                f"output takes two texts; got {id!r:.100} and {stream!r:.100}; expected the id of "
-                "a spout or bolt and the name of its stream",
+                f"output takes two strings; got {id!r:.100} and {stream!r:.100}; expected the id "
+                "of a spout or bolt and the name of its stream",
                 setting="stream" if isinstance(id, str) else "id",
             )
         if id not in outputs:

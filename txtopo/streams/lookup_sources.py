@@ -223,11 +223,11 @@ class DeltaLookup(LookupSource):
 
     def _gone(self, version: int) -> SourceDataLost:
         return SourceDataLost(
-            f"version {version} of {self._uri!r} is gone, but a batch was planned with it; "
-            "expected it until the batch is committed; was the table vacuumed, or restored from a "
-            "copy? restore the files of that version; keep versions longer than a batch may "
-            "wait, which is as long as the topology may be stopped (VACUUM … RETAIN, "
-            "delta.deletedFileRetentionDuration)",
+            f"version {version} of {self._uri!r} no longer exists, but a batch was planned with "
+            "it; expected it to exist until the batch is committed; was the table vacuumed, or "
+            "restored from a copy? restore the files of that version; keep versions longer than "
+            "a batch may wait, including the time that the topology may be stopped (VACUUM … "
+            "RETAIN, delta.deletedFileRetentionDuration)",
             version=version,
         )
 
@@ -369,11 +369,11 @@ class QueryLookup(LookupSource):
         if told["columns"] != _columns(source.fields) or told["digest"] == (found := _digest(rows)):
             return
         raise SourceDataLost(
-            f"the rows of {self.name} up to {told['as_of']} have changed since a batch was planned "
-            f"with them; got the same number, {told['rows']}, but the digest {found}; "
+            f"the rows of {self.name} up to {told['as_of']} have changed since a batch was "
+            f"planned with them; got the same number, {told['rows']}, but the digest {found}; "
             f"expected {told['digest']} until the batch is committed; was a row changed in place, "
-            "or the table restored from a backup? restore the rows, and change a "
-            "key by inserting a row with a later time",
+            "or the table restored from a backup? restore the rows, and to change a key, insert "
+            "a row with a later time",
             query=self._query,
         )
 

@@ -586,9 +586,10 @@ class DataStream:
         readable_state("query", state)
         if any(port.node.depends_on(node) for port in self.ports):
             raise TopologyError(
-                f"stream {self.name!r} cannot query table {table.name!r}, since it depends on that "
-                "table; expected a stream that does not, since a table answers only once per txid; "
-                "keep what you want to query a second time in a separate table",
+                f"stream {self.name!r} cannot query table {table.name!r}, since it depends on "
+                "that table; expected a stream that does not, since a table answers only once "
+                "per txid; keep the values that you want to query a second time in a separate "
+                "table",
                 component=table.name,
             )
         name = self.draft.id_of(id, self.name, "query")
@@ -626,7 +627,8 @@ class DataStream:
         operator, time = "drop_duplicates", checked_time("drop_duplicates", self)
         if not names:
             raise FieldsError(
-                "drop_duplicates names no column; expected those that identify a row, e.g. 'id'"
+                "drop_duplicates names no column; expected the columns that identify a row, e.g. "
+                "'id'"
             )
         key = self.fields.select(column_names(operator, names, self.fields))
         length = duration("within, of drop_duplicates,", within)
@@ -939,7 +941,7 @@ class DataStream:
         if order:
             raise TopologyError(
                 f"{operator} takes no order_by where rows are taken back; got {order!r}; expected "
-                "none, since a row and the one that it replaces come in one txid, in any order",
+                "none, because a row and the one that it replaces come in one txid, in any order",
                 setting="order_by",
                 stream=self.name,
             )
@@ -1004,9 +1006,9 @@ class DataStream:
     def _leaves_out(self, operator: str, columns: Sequence[str]) -> FieldsError:
         """Return the error of an operator that drops the column which marks rows as taken back."""
         return FieldsError(
-            f"{operator} leaves out column {self.retracted!r}, which marks the rows that are taken "
-            f"back; got {', '.join(columns)}; expected that column too, as a boolean; without it "
-            "old rows would count as new ones; use changes() for new rows alone, or "
+            f"{operator} leaves out column {self.retracted!r}, which marks the rows that are "
+            f"taken back; got {', '.join(columns)}; expected that column too, as a boolean; "
+            "without it old rows would count as new ones; use changes() for new rows only, or "
             "changes(before=True) for the old and the new values in one row",
             field=self.retracted,
         )
@@ -1015,9 +1017,9 @@ class DataStream:
         """Refuse an operator below which a row would be taken back with other values."""
         if self.retracted is not None:
             raise TopologyError(
-                f"{operator} may give a row other values when it is taken back than when it "
-                f"counted; got {self.name!r}, whose column {self.retracted!r} marks such rows; "
-                f"expected changes(), for new rows alone, or {operator} above the table",
+                f"{operator} may give a row different values when it is taken back than when it "
+                f"was counted; got {self.name!r}, whose column {self.retracted!r} marks such "
+                f"rows; expected changes(), for new rows only, or {operator} above the table",
                 stream=self.name,
                 field=self.retracted,
             )
@@ -1174,8 +1176,8 @@ class Grouped:
         if stream.retracted is not None and stream.retracted not in self.key:
             raise TopologyError(
                 f"aggregate cannot take rows back; got {stream.name!r}, whose column "
-                f"{stream.retracted!r} marks such rows; expected persistent_aggregate, "
-                "or changes() above, for new rows alone",
+                f"{stream.retracted!r} marks such rows; expected persistent_aggregate, or "
+                "changes() above, for new rows only",
                 stream=stream.name,
                 field=stream.retracted,
             )
@@ -1231,7 +1233,7 @@ class Grouped:
         if not values:
             raise FieldsError(
                 f"max_by has no value columns; got the groups {', '.join(self.key)} of the fields "
-                f"{', '.join(stream.fields.names)}; expected the columns of by at least",
+                f"{', '.join(stream.fields.names)}; expected at least the columns of by",
                 name=operator,
                 setting="value",
             )
@@ -1517,8 +1519,8 @@ class Table:
         readable_state("changes", self.node.state)
         if self.node.removes and not (self.node.layout.value or retracted):
             raise TopologyError(
-                f"changes of {self.name!r} would not tell a key that is removed from a new one; "
-                "got a table of keys alone, whose rows are taken back or expire; expected "
+                f"changes of {self.name!r} could not tell a removed key from a new one; got a "
+                "table of keys only, whose rows are taken back or expire; expected "
                 "changes(retracted=True), or a value column",
                 component=self.name,
             )
@@ -1618,8 +1620,8 @@ def checked_time(operator: str, stream: DataStream) -> TimeColumn:
     if stream.time is None:
         raise TopologyError(
             f"{operator} needs event time; got stream {stream.name!r}, which has none; expected "
-            "builder.source(…, event_time='ts', delay='1 minute') above it, and that each operator "
-            "in between keeps the column; merged streams have event time if all have the same "
+            "builder.source(…, event_time='ts', delay='1 minute') above it, and every operator "
+            "in between to keep the column; merged streams have event time if all have the same "
             f"column; the columns here are {', '.join(stream.fields.names)}",
             name=operator,
             stream=stream.name,
@@ -1636,7 +1638,7 @@ def _with_end(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     if END in aggregates:
         raise FieldsError(
             f"persistent_aggregate would make column {END!r} twice; got an aggregate with that "
-            "name, which the end of the window has already; rename the aggregate",
+            "name, which the end of the window already has; rename the aggregate",
             field=END,
         )
     return {**WINDOW_END, **aggregates} if aggregates else {}

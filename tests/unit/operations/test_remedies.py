@@ -89,7 +89,7 @@ def test_dead_letters_help(format: str, tmp_path: Path) -> None:
     assert "dead_letters= (which needs allow_change once)" in files.said
     assert files.run(CHANGED, dead_letters=True) == {"a": 1, "c": 1}
     (dead,) = files.storage.read("dead").values()
-    assert dead["message"].endswith("; write it, repaired, into a file with another name")
+    assert dead["message"].endswith("; write the repaired file under another name")
 
 
 @pytest.mark.parametrize("format", FORMATS)

@@ -378,7 +378,7 @@ def _setter_of(field: Any) -> Callable[[Any, Any], None]:
         if value is None:
             if not optional:
                 raise ValueError(
-                    f"field {name!r} is NULL, and its message cannot tell; make it optional"
+                    f"field {name!r} is NULL, which its message cannot express; make it optional"
                 )
         elif _is_json(field):
             ParseDict({name: json.loads(value)}, message)

@@ -168,8 +168,8 @@ def _opened(log: DeltaLog) -> DeltaTable:
         return DeltaTable(log.uri, storage_options=dict(log.options) or None)
     except TableNotFoundError as error:
         raise ConfigError(
-            f"there is no Delta table at {log.uri!r}; expected the folder that has _delta_log in "
-            "it; create the table before the topology starts",
+            f"there is no Delta table at {log.uri!r}; expected the folder that contains "
+            "_delta_log; create the table before the topology starts",
             table=log.uri,
         ) from error
 
@@ -185,8 +185,8 @@ def _check_fields(table: DeltaTable, fields: Fields, uri: str, changes: str | No
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     if changes in found:
         raise ConfigError(
-            f"changes names a column of {uri!r}; got {changes!r}; expected a name of your own, "
-            "since the field says which rows went",
+            f"changes names a column of {uri!r}; got {changes!r}; expected a new name, because "
+            "the field marks the removed rows",
             column=changes,
         )
     for field in fields.arrow_schema():
@@ -239,9 +239,9 @@ class DeltaEmitter(TransactionalEmitter):
             opened = self._log.filesystem().open_input_file(file.path)
         except FileNotFoundError as error:
             raise SourceDataLost(
-                f"file {file.path!r} of version {version} of {self._log.uri!r} is gone; expected "
-                "it, since its batch is planned and not committed; was the table vacuumed? bring "
-                "the file back, or begin behind it with starting_version, under a new topology id",
+                f"file {file.path!r} of version {version} of {self._log.uri!r} no longer exists, "
+                "but its batch is planned and not yet committed; was the table vacuumed? restore "
+                "the file, or begin after it with starting_version, under a new topology id",
                 version=version,
                 path=file.path,
             ) from error
@@ -306,9 +306,9 @@ class DeltaEmitter(TransactionalEmitter):
         field = f"field {bad.field!r} of " if bad.field is not None else ""
         return EmitError(
             f"cannot read {field}{place}file {file.path!r} of version {version} of "
-            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; leave "
-            "the field out; or take the batch out with quarantine, and append its rows, repaired, "
-            "as a new version; or begin behind it with starting_version, under a new topology id",
+            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; remove "
+            "the field; or remove the batch with quarantine, and append its repaired rows as a "
+            "new version; or begin after it with starting_version, under a new topology id",
             version=version,
             path=file.path,
             row=row,
@@ -391,9 +391,9 @@ class _Read:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             raise SourceDataLost(
-                f"a file of {self._log.uri!r} is gone; expected it, since its batch is planned and "
-                "not committed; was the table vacuumed? bring the file back, or begin behind it "
-                f"with starting_version, under a new topology id; {str(error)[:500]}",
+                f"a file of {self._log.uri!r} no longer exists, but its batch is planned and not "
+                "yet committed; was the table vacuumed? restore the file, or begin after it with "
+                f"starting_version, under a new topology id; {str(error)[:500]}",
                 table=self._log.uri,
             ) from error
         return frame.selectExpr(*self._columns(partition, change))

@@ -186,7 +186,7 @@ class FileSpout(Spout):
         if not files:
             raise SourceDataLost(
                 f"spout {context.component_id!r} found no file; got {', '.join(self._paths)}; "
-                "expected paths or patterns of files that exist; look at the working directory",
+                "expected paths or patterns of existing files; check the working directory",
                 component=context.component_id,
                 got=tuple(self._paths),
             )
@@ -226,8 +226,8 @@ class FileSpout(Spout):
             return [path]
         if not glob.has_magic(path):
             raise SourceDataLost(
-                f"a FileSpout found no file {path!r}; expected one that exists; look at its "
-                f"spelling and at the working directory, {os.getcwd()!r}",
+                f"a FileSpout found no file {path!r}; expected an existing file; check its "
+                f"spelling and the working directory, {os.getcwd()!r}",
                 path=path,
             )
         return [name for name in glob.glob(path, recursive=True) if not os.path.isdir(name)]
@@ -245,7 +245,7 @@ class FileSpout(Spout):
         except UnicodeDecodeError as error:
             raise FieldsError(
                 f"line {number} of {path} cannot be decoded; got {line[:80]!r}; expected "
-                f"{self._encoding}; give FileSpout(…, encoding=…)",
+                f"{self._encoding}; pass FileSpout(…, encoding=…)",
                 path=path,
                 line=number,
             ) from error

@@ -106,8 +106,9 @@ class QueryTransactionalSpout(TransactionalSpout):
             )
         if isinstance(settle_s, bool) or not isinstance(settle_s, int | float) or not settle_s >= 0:
             raise ConfigError(
-                f"settle_s of a query is wrong; got {settle_s!r}; expected seconds: more than the "
-                "longest transaction that inserts rows takes, or 0 if there is one at a time",
+                f"settle_s of a query is wrong; got {settle_s!r}; expected a number of seconds "
+                "greater than the duration of the longest transaction that inserts rows, or 0 if "
+                "only one runs at a time",
                 setting="settle_s",
             )
         _check_ahead(max_ahead_s)
@@ -165,7 +166,7 @@ def _check_ahead(max_ahead_s: object) -> None:
     number = isinstance(max_ahead_s, int | float) and not isinstance(max_ahead_s, bool)
     if max_ahead_s is not None and not (number and cast("float", max_ahead_s) >= 0):
         raise ConfigError(
-            f"max_ahead_s of a query is wrong; got {max_ahead_s!r}; expected seconds by which a "
-            "key may be ahead of the database's clock in UTC, or None for any",
+            f"max_ahead_s of a query is wrong; got {max_ahead_s!r}; expected the seconds by which "
+            "a key may be ahead of the database's clock in UTC, or None for any",
             setting="max_ahead_s",
         )
