@@ -39,7 +39,7 @@ def _missing(what: str, current: int, stored: Mapping[int, BatchMetadata]) -> Co
     return CorruptNodeError(
         f"{what} in the transactional state; got txids {sorted(stored)}; expected one for each "
         f"batch from {max(1, current - 1)} on, since {current} is the lowest uncommitted one; "
-        "put it back with txtopo.operations.repair_node, from show() or a log of what was there",
+        "restore it with txtopo.operations.repair_node, from show() or a log of what was there",
         current=current,
         got=tuple(sorted(stored)),
     )

@@ -428,9 +428,9 @@ def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
     """Return the error for an operator's verb that is unfinished."""
     verb, arguments = operation.get("verb"), operation.get("arguments")
     return OperationUnfinished(
-        f"an operator began {verb} with {arguments!r:.300} and it did not end, so the stores may "
-        f"hold a part of it; expected nothing to be under way; call txtopo.operations.{verb} with "
-        "the same arguments again: it resumes where it stopped",
+        f"an operator began {verb} with {arguments!r:.300} and it did not finish, so the stores "
+        f"may hold part of it; expected no unfinished operation; call txtopo.operations.{verb} "
+        "with the same arguments again: it resumes where it stopped",
         verb=verb,
         arguments=arguments,
     )

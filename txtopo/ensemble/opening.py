@@ -61,8 +61,8 @@ def open_transactional_state(
 def own_ensemble(topology_id: str) -> MemoryEnsemble:
     """Return a new ensemble in memory for one topology, and warn that it will not last."""
     _logger.warning(
-        "zookeeper='memory': the transactional state of %r ends with this process; "
-        "a state that outlives the process will not fit the next start",
+        "zookeeper='memory': the progress of %r is lost when this process ends; the next start "
+        "will refuse tables that this one leaves behind",
         topology_id,
         extra={"topology": topology_id},
     )
@@ -120,9 +120,9 @@ def _open_embedded(
     if sasl or zookeeper.tls is not None:
         name = "zookeeper.auth" if sasl else "zookeeper.tls"
         raise ConfigError(
-            f"{name}{' with SASL' if sasl else ''} is for a ZooKeeper of your own; got it with "
-            "zookeeper='embedded', which listens on the loopback interface only, without TLS "
-            "and SASL; leave it out, use zookeeper.auth='user:password', or give 'host:port'",
+            f"{name}{' with SASL' if sasl else ''} is only for your own ZooKeeper; got it with "
+            "zookeeper='embedded', which listens on the loopback interface only, without TLS and "
+            "SASL; remove it, use zookeeper.auth='user:password', or set zookeeper to 'host:port'",
             setting=name,
         )
     connected = partial(

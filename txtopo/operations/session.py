@@ -227,7 +227,7 @@ class OperatorSession:
         if leadership is None:
             raise CoordinatorActive(
                 f"a coordinator of topology {self.graph.id!r} leads: {self.state.leader()}; "
-                "expected none while an operator works; stop that run first; if it was killed on "
+                "expected none during an operation; stop that run first; if it was killed on "
                 f"another machine, wait {self.config.zookeeper.session_timeout_s:g} s until its "
                 "session ends",
                 leader=self.state.leader(),
@@ -528,7 +528,7 @@ def read(session: OperatorSession) -> Reading:
 def holder(ledger: Ledger) -> str:
     """Return the owner that a ledger names, as text for a plan that takes over the state."""
     if ledger.topology == RELEASED:
-        return "nobody, since it was released"
+        return "nobody, because it was released"
     return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
 
 

@@ -78,7 +78,7 @@ def _state_lines(name: str, state: TriedState) -> Iterator[str]:
     yield f"state {name!r} begins {state.begins}"
     yield f"  {count_text(state.written, 'key')} written"
     if state.statements:
-        yield f"  {count_text(state.statements, 'statement')} of users, not executed"
+        yield f"  {count_text(state.statements, 'statement')} of user code, not executed"
     compared = state.comparison
     if compared is None:
         yield f"  {state.compared_with}"
@@ -86,7 +86,7 @@ def _state_lines(name: str, state: TriedState) -> Iterator[str]:
     what = f"{count_text(compared.keys, 'key')} compared with {state.compared_with}"
     yield f"  {what}: {count_text(len(compared.differences), 'difference')}"
     if compared.left_out:
-        yield f"  not compared: {', '.join(compared.left_out)}, which only one of them has"
+        yield f"  not compared: {', '.join(compared.left_out)}, which only one program has"
     for title, rows in _kinds(compared):
         if rows:
             yield f"  {title}: {count_text(len(rows), 'row')}"

@@ -82,7 +82,7 @@ class Restart:
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        mine, more = " of a Restart", "; leave restart out if the run must not be restarted"
+        mine, more = " of a Restart", "; remove restart if the run must not be restarted"
         check_whole_number("times", self.times, of=mine, more=more)
         for name in ("within_s", "backoff_s", "backoff_max_s"):
             check_positive_number(name, getattr(self, name), of=mine)
@@ -217,8 +217,8 @@ class RestartingDriver(Succession[StartableDriver]):
         if pause_s is None:
             times, within_s = self._restart.times, self._restart.within_s
             error.add_note(
-                f"topology {self._topology_id!r} was restarted {times} times within "
-                f"{within_s:g} s, so this ends it"
+                f"topology {self._topology_id!r} was restarted {times} times within {within_s:g} "
+                "s, so the run ends"
             )
             self._end(error)
             return

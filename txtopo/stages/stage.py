@@ -131,8 +131,8 @@ class _Stage:
         error = StateUsageError(
             "what committers write in one batch is too large to be moved to the driver; got "
             f"{largest} bytes, the most rows by bolt {write.component!r} to state "
-            f"{write.state!r}; expected at most {MANIFEST_BYTES_MAX}; no setting raises that; let "
-            "the spout cut smaller batches, or write shorter values",
+            f"{write.state!r}; expected at most {MANIFEST_BYTES_MAX}; no setting raises this "
+            "limit; let the spout cut smaller batches, or write shorter values",
             component=write.component,
             state=write.state,
             bytes=largest,

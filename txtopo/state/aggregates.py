@@ -450,7 +450,7 @@ class NamedAggregate(PythonAggregate):
 
     def _unknown(self) -> FieldsError:
         return FieldsError(
-            f"the aggregate {self.name!r} is known by name only, from a store; it can be read, but "
-            "not combined; expected the state as its topology declares it",
+            f"the aggregate {self.name!r} is known only by name, from a store; it can be read, "
+            "but not combined; expected the state as its topology declares it",
             name=self.name,
         )

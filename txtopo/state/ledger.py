@@ -101,9 +101,8 @@ The id of a topology is never empty."""
 
 
 SET_BACK = (
-    "was ZooKeeper set back to an earlier state, or a store restored from a backup? bring back "
-    "what belongs together, or call txtopo.operations.rebuild, which adjusts ZooKeeper to the "
-    "states"
+    "was ZooKeeper or a store restored from a backup? restore what belongs together, or call "
+    "txtopo.operations.rebuild, which adjusts ZooKeeper to the states"
 )
 """How two histories may have been mixed, and what to do."""
 
@@ -391,8 +390,8 @@ def standing(
         raise GroupBoundsError(
             f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that "
             f"already holds {txids_text(holder.first_txid, holder.txid)} in one write; expected "
-            "the same txids, which are then written again together; this is a bug in txtopo: "
-            "please report it, with the log",
+            "the same txids, to be written again together; this is a bug in txtopo: please "
+            "report it, with the log",
             attempt=attempt,
             holder=holder,
         )
@@ -400,8 +399,8 @@ def standing(
         return Standing.HELD
     if attempt < ledger.writer:
         raise FencedError(
-            f"attempt {attempt} is older than {ledger.writer}, which the state holds; "
-            "it was abandoned and must not write",
+            f"attempt {attempt} is older than {ledger.writer}, which the state holds; it was "
+            "abandoned and must not write",
             attempt=attempt,
             holder=ledger.writer,
         )
@@ -484,11 +483,10 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
     if may_be_one(ledger.ensemble, ensemble):
         return
     raise ForeignEnsembleError(
-        f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
-        f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was "
-        "ZooKeeper's data deleted or moved, or is this zookeeper='memory', new in each run? to "
-        "start over, delete the state as well; to continue, point to the right one, or call "
-        "txtopo.operations.rebuild",
+        f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble {ensemble!r}; the "
+        f"ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was ZooKeeper's data "
+        "deleted or moved, or is this zookeeper='memory', new in each run? to start over, delete "
+        "the state as well; to continue, use the right one, or call txtopo.operations.rebuild",
         ensemble=ensemble,
         stored_ensemble=ledger.ensemble,
         txid=ledger.txid,
@@ -498,8 +496,8 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
 def _check_epoch(ledger: Ledger, epoch: int, term: str) -> None:
     if ledger.epoch > epoch:
         raise FencedError(
-            f"epoch {epoch} of topology {ledger.topology!r} was deposed; "
-            f"epoch {ledger.epoch} may write now; stop this coordinator",
+            f"this process no longer leads topology {ledger.topology!r} (epoch {epoch}): another "
+            f"one took over (epoch {ledger.epoch}); start it again to make it the standby",
             epoch=epoch,
             successor=ledger.epoch,
         )
@@ -522,17 +520,17 @@ def _foreign(ledger: Ledger, owner: Owner, begins: int = 0) -> ForeignStateError
             f"it begins empty after txid {begins}; give it another table, or drop that one"
         )
     elif ledger.topology == RELEASED:
-        remedy = "it was released meanwhile; stop this coordinator, or start the topology again"
+        remedy = "it was released in the meantime; stop this process, or start the topology again"
     elif ledger.topology == owner.topology:
         remedy = (
-            "give each state a table of its own; do two URLs name one table? if the component was "
-            "renamed, start once with Config(allow_change=True); to give it up, call "
+            "give each state its own table; do two URLs name the same table? if the component "
+            "was renamed, start once with Config(allow_change=True); to give it up, call "
             "txtopo.operations.forget with state=…"
         )
     else:
         remedy = (
-            "give each topology a table of its own, or release this one with "
-            f"txtopo.operations.forget of {ledger.topology!r}"
+            "give each topology its own table, or release this one with txtopo.operations.forget "
+            f"of {ledger.topology!r}"
         )
     return ForeignStateError(
         f"a table belongs to another state; got {owner}; its ledger names {ledger.owner}; {remedy}",

@@ -292,7 +292,7 @@ class CountDistinct(PythonAggregate):
                 union.update(library.hll_sketch.deserialize(sketch))
             except (ValueError, TypeError, RuntimeError, IndexError, OverflowError) as error:
                 raise SchemaDrift(
-                    f"a column of CountDistinct holds something that is not a sketch: {error}; got "
+                    f"a column of CountDistinct holds a value that is not a sketch: {error}; got "
                     f"{sketch!r:.80}; was it changed by hand?",
                     name="CountDistinct",
                     got=f"{sketch!r:.80}",

@@ -360,7 +360,7 @@ def _check_kind(opaque: str | None, component: Component, name: str, state: Stat
         return
     raise TopologyError(
         f"state {name!r} of {component.id!r} is transactional and the spout {opaque!r} is opaque; "
-        "a replay of an opaque spout may bring another batch under the same txid, and a "
+        "a replay of an opaque spout may deliver another batch under the same txid, and a "
         "transactional state would keep the effect of the old batch, because it does not keep "
         'the value before it; use open_state(…, kind="opaque")',
         component=component.id,
@@ -379,7 +379,7 @@ def _check_demands(opaque: str | None, component: Component) -> None:
     if traits.refuses_opaque is not None and opaque is not None:
         raise TopologyError(
             f"{what} depends on the opaque spout {opaque!r}; a replay of an opaque spout may "
-            f"bring another batch under the same txid, and {traits.refuses_opaque}",
+            f"deliver another batch under the same txid, and {traits.refuses_opaque}",
             component=component.id,
         )
 

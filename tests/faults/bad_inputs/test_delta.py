@@ -53,9 +53,9 @@ def test_a_delta_library_that_is_missing_is_named(tmp_path: Path) -> None:
     said = output_without(tmp_path, "deltalake")
 
     assert said == (
-        "ConfigError a state in Delta has no writer; got neither the package deltalake nor a Spark "
-        "session; expected one of them; install it with: pip install 'txtopo[delta]', or start the "
-        "topology on Spark"
+        "ConfigError a state in Delta has nothing to write it; got neither the package deltalake "
+        "nor a Spark session; expected one of them; install it with: pip install "
+        "'txtopo[delta]', or start the topology on Spark"
     )
     assert list(tmp_path.iterdir()) == []
 

@@ -80,7 +80,7 @@ def test_a_database_that_is_not_known_to_keep_the_promise_is_refused(scheme: str
     with pytest.raises(
         TopologyError,
         match=f"no state backend for '{name}'; known are .*memory, .*postgresql, .*sqlite.*; "
-        "install the plug-in that brings it, or call register_backend",
+        "install the plug-in that provides it, or call register_backend",
     ) as caught:
         open_state(f"{scheme}://user:secret@host/words")
     assert caught.value.scheme == name

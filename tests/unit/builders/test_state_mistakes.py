@@ -60,8 +60,8 @@ def test_a_transactional_state_below_an_opaque_spout() -> None:
 
     refused(
         define,
-        "state 'counts' of 'save' is transactional and the spout 'spout' is opaque; a replay of an "
-        "opaque spout may bring another batch",
+        "state 'counts' of 'save' is transactional and the spout 'spout' is opaque; a replay of "
+        "an opaque spout may deliver another batch",
         opaque=True,
     )
 

@@ -39,7 +39,7 @@ def fault() -> str:
 
 
 def test_no_java_at_all_is_told() -> None:
-    assert fault() == "no JAVA_HOME, and no java in PATH"
+    assert fault() == "there is neither JAVA_HOME nor java in PATH"
 
 
 def test_a_java_home_that_points_nowhere_is_told_even_if_path_has_a_java(
@@ -50,7 +50,7 @@ def test_a_java_home_that_points_nowhere_is_told_even_if_path_has_a_java(
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
 
     assert fault() == "JAVA_HOME=/nowhere, which has no bin/java"
-    with pytest.raises(ConfigError, match="; unset JAVA_HOME, since java in PATH is one; or inst"):
+    with pytest.raises(ConfigError, match="; unset JAVA_HOME to use the java in PATH; or inst"):
         check_java()
 
 

@@ -243,8 +243,8 @@ def test_a_poison_batch_of_an_opaque_spout_is_planned_again(word: int) -> None:
 @pytest.mark.parametrize(
     ("txid", "text"),
     [
-        (0, "txids begin with 1"),
-        (-3, "txids begin with 1"),
+        (0, "txids begin at 1"),
+        (-3, "txids begin at 1"),
         (99, "it was not planned yet"),
         (1, "history_txids=1 keeps 1 before the last group"),
     ],

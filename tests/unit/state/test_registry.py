@@ -232,7 +232,7 @@ def test_a_mode_that_nobody_knows_or_the_store_has_not_is_refused() -> None:
 
 
 def test_keys_alone_are_no_log_and_a_state_has_a_key() -> None:
-    with pytest.raises(TopologyError, match="keeps keys alone and cannot be a log"):
+    with pytest.raises(TopologyError, match="keeps only keys and cannot be a log"):
         open_state("memory:", mode="log", value=Fields())
     with pytest.raises(TopologyError, match="has no key columns"):
         open_state("memory:", key=Fields(), value=Fields())
