@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from txtopo.errors import EmitError
+from txtopo.errors import EmitError, count_text
 from txtopo.tuples import Stream
 
 # Arrow batches of this many rows are the fastest for Python code (measured on words; smaller ones
@@ -70,8 +70,8 @@ def check_values(
         )
     if len(values) != len(declared.fields):
         raise EmitError(
-            f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
-            f"{list(values)!r:.200}; expected {len(declared.fields)}: {names}",
+            f"{component!r} emitted {count_text(len(values), 'value')} to stream {stream!r}; got "
+            f"{list(values)!r:.200}; expected {len(declared.fields)} ({names})",
             component=component,
             stream=stream,
             got=len(values),

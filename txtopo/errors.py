@@ -80,6 +80,11 @@ def text_of(error: object) -> str:
         return "(it cannot be printed)"
 
 
+def count_text(number: int, what: str) -> str:
+    """Return a number of things in words, such as ``"1 row"`` and ``"2 rows"``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def escaped(text: str, kept: str = "") -> str:
     """Return a text in which characters that cannot be printed are escaped, except those *kept*."""
     if text.isprintable():

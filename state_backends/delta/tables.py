@@ -212,7 +212,7 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
     retention = properties.get(_RETENTION)
     if retention is not None and _days(retention) < _RETENTION_DAYS_MIN:
         raise SchemaDrift(
-            f"{name} forgets its transactions, and with them its ledger, after {retention!r}; "
+            f"{name} deletes its transactions, and with them its ledger, after {retention!r}; "
             f"expected {_RETENTION} of at least {_RETENTION_DAYS_MIN} days, or not set; nothing "
             "was written",
             store=name,

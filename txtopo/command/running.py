@@ -155,12 +155,12 @@ def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
 # What the first signal does, and what the second one has done.
 _REPLIES = {
     "transactional": (
-        "the commit in hand is finished; a second one drops it",
-        "the commit in hand is dropped; the next start does it again",
+        "finishing the current commit, then stopping; send it again to abort that commit",
+        "the current commit is aborted; the next start repeats it",
     ),
     "at-least-once": (
-        "spouts and bolts are closed; a second one ends the process at once",
-        "ended at once; what was not acked comes again",
+        "closing spouts and bolts; send it again to end the process at once",
+        "ended at once; tuples that were not acked are emitted again",
     ),
 }
 

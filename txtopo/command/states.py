@@ -324,9 +324,9 @@ def _known(store: State) -> tuple[StateTable, ...]:
     if found is None:
         meant = f"has no state {store.table!r}" if store.table else "does not list its states"
         raise StateUsageError(
-            f"{redacted_url(store.url)} {meant}, or does not know its columns; expected --table "
-            "with the name of a state; a state whose columns the store does not know can be read "
-            "in Python: open_state(url, table=…, key=…, value=…).reader()",
+            f"{redacted_url(store.url)} {meant}, or its columns are unknown; expected --table "
+            "with the name of a state; a state whose columns the store does not record can be "
+            "read in Python: open_state(url, table=…, key=…, value=…).reader()",
             path=redacted_url(store.url),
             table=store.table,
         )

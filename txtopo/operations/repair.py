@@ -262,8 +262,8 @@ class _RepairNode:
     def _desired(self, session: OperatorSession) -> VerbSteps:
         if self.value is None:
             raise self._unknown(
-                "nothing else says whether the topology is to run, and it is "
-                "{'status': 'running', 'command': 0} unless somebody asked"
+                "no other node records whether the topology should run, and it is {'status': "
+                "'running', 'command': 0} unless somebody asked"
             )
         given = desired_of(Node(self.value, 0))
         # Numbers of commands must not be reused, so no known number may be higher than this.

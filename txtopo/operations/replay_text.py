@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
+from txtopo.errors import count_text
 from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.operations.replay import ROWS_SHOWN, Replay, StateChanges
-from txtopo.operations.shown_rows import CHARACTERS_MAX, count_text, raised_lines, row_json
+from txtopo.operations.shown_rows import CHARACTERS_MAX, raised_lines, row_json
 from txtopo.state.plain_values import json_of
 from txtopo.tuples import Fields
 

@@ -431,10 +431,10 @@ def _check_attempt(txid: int, given: Json, writers: Collection[TransactionAttemp
     if attempt not in writers:
         wrote = ", ".join(f"{each} of term {each.term!r}" for each in writers)
         raise StateUsageError(
-            f"metadata of txid {txid} is of another attempt; got that of {attempt} of term "
+            f"metadata of txid {txid} belongs to another attempt; got that of {attempt} of term "
             f"{attempt.term!r}; expected that of {wrote}, which the states hold: another attempt "
-            "may have ended elsewhere; give that of an earlier show(), or as you know it from the "
-            "source, without 'attempt'",
+            "may have ended elsewhere; give that of an earlier show(), or as you know it from "
+            "the source, without 'attempt'",
             txid=txid,
         )
 

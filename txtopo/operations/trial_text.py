@@ -7,8 +7,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
+from txtopo.errors import count_text
 from txtopo.metadata import Json
-from txtopo.operations.shown_rows import CHARACTERS_MAX, count_text, raised_lines, row_json
+from txtopo.operations.shown_rows import CHARACTERS_MAX, raised_lines, row_json
 from txtopo.state.plain_values import json_of
 
 if TYPE_CHECKING:

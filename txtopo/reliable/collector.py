@@ -189,7 +189,7 @@ class OutputCollector(_Emitting):
     def _no_input(self, done: str, given: object) -> EmitError:
         return EmitError(
             f"{self._component!r} {done} what is not an input; got {given!r:.200}; expected one "
-            "tuple that its execute was given",
+            "tuple that was passed to its execute",
             component=self._component,
         )
 
@@ -291,8 +291,8 @@ class BasicOutputCollector(BatchOutputCollector):
         names = self._streams[stream].fields.names
         if sorted(given) != sorted(names):
             raise EmitError(
-                f"{self._component!r} emitted a batch with other columns to stream {stream!r}; got "
-                f"{', '.join(given)}; expected {', '.join(names)}",
+                f"{self._component!r} emitted a batch with the wrong columns to stream "
+                f"{stream!r}; got {', '.join(given)}; expected {', '.join(names)}",
                 component=self._component,
                 stream=stream,
             )

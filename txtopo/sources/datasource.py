@@ -529,8 +529,8 @@ class SimpleReader:
         rows, end = self.wrapped.read(start)
         if end == start and next(iter(rows), None) is not None:
             raise EmitError(
-                f"read() of {name_of(self)} gave rows and ended where it began; got {end!r:.200} "
-                "twice; expected an end behind the start whenever there are rows",
+                f"read() of {name_of(self)} returned rows but ended where it began; got "
+                f"{end!r:.200} twice; expected an end after the start whenever there are rows",
                 name=name_of(self),
             )
         return end

@@ -505,8 +505,8 @@ def _check_epoch(ledger: Ledger, epoch: int, term: str) -> None:
     if ledger.epoch == epoch and ledger.term not in ("", term):
         raise TwoHistoriesError(
             f"two coordinators of topology {ledger.topology!r} claimed epoch {epoch}, which may "
-            f"write now: that of term {term!r}, and that of term {ledger.term!r}, which the ledger "
-            f"names up to txid {ledger.txid}; expected one term to an epoch; {SET_BACK}",
+            f"write now: that of term {term!r}, and that of term {ledger.term!r}, which the "
+            f"ledger names up to txid {ledger.txid}; expected one term for each epoch; {SET_BACK}",
             epoch=epoch,
             attempt=term,
             holder=ledger.term,

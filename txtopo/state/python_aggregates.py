@@ -174,7 +174,8 @@ class TopN(PythonAggregate):
         for value in chain.from_iterable(rows):
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueRefusedError(
-                    f"TopN({self.field!r}) keeps no {value}; expected finite numbers; filter it",
+                    f"TopN({self.field!r}) keeps no {value}; expected finite numbers; filter it "
+                    "out",
                     field=self.field,
                 )
         known = [row for row in rows if row[0] is not None]

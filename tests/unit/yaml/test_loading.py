@@ -167,7 +167,11 @@ streams:""",
             "!!python/object/apply:os.system [id]",
             "tags that make other ob",
         ),
-        ("{class: txtopo.Count}", "!Ref x", "tags that make other objects are refused; got '!Ref'"),
+        (
+            "{class: txtopo.Count}",
+            "!Ref x",
+            "tags that create other objects are refused; got '!Ref'",
+        ),
         ("[{state:", "&a [*a, {state:", "an anchor holds itself"),
         ("grouping: fields", "grouping: field", "unknown grouping 'field'; did you mean 'fields'"),
         (
@@ -226,8 +230,8 @@ def test_a_file_that_is_missing_or_empty_is_refused(build: Build, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("arguments: {1: 2}", "an argument has a name; got 1"),
-        ("arguments: [{state: 'memory:', 1: 2}]", "an argument has a name; got 1"),
+        ("arguments: {1: 2}", "an argument needs a name; got 1"),
+        ("arguments: [{state: 'memory:', 1: 2}]", "an argument needs a name; got 1"),
         ("parallelism: !!bool xx", "a value cannot be read; got 'xx'"),
         ("parallelism: !!float ''", "a value cannot be read; got ''"),
         ("parallelism: !!timestamp x", "a value cannot be read; got 'x'"),

@@ -300,9 +300,9 @@ def column_type(name: str, schema: Schema) -> str:
     kind, logical = _type(only), only.get("logicalType") if isinstance(only, dict) else None
     if (kind, logical) in _NO_COLUMN or kind == "null":
         raise ConfigError(
-            f"field {name!r} of an Avro schema fits no column; got {logical or kind}; expected "
-            f"{', '.join(_PRIMITIVES)}, {', '.join(_NESTED)}, date, a timestamp, decimal or uuid; "
-            "remove the field, or its logicalType, from the schema",
+            f"field {name!r} of an Avro schema does not fit any column; got {logical or kind}; "
+            f"expected {', '.join(_PRIMITIVES)}, {', '.join(_NESTED)}, date, a timestamp, decimal "
+            "or uuid; remove the field, or its logicalType, from the schema",
             field=name,
             got=f"{logical or kind}",
         )

@@ -216,8 +216,8 @@ class _EnvelopeReader:
         op, source = envelope.get("op"), envelope.get("source")
         if not isinstance(op, str) or not isinstance(source, dict):
             raise ValueError(  # noqa: TRY004
-                f"it has the fields {', '.join(map(str, envelope))!r:.200}, and not op and source; "
-                "does the connector take the envelope off (ExtractNewRecordState)?"
+                f"it has the fields {', '.join(map(str, envelope))!r:.200}, but not op and "
+                "source; does the connector remove the envelope (ExtractNewRecordState)?"
             )
         position, timeline = place_of(source, op, self._server_ids)
         place = {self._op: op, self._position: position, self._timeline: timeline}

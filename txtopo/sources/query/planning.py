@@ -342,8 +342,8 @@ class QueryCoordinator(TransactionalCoordinator):
         told, self._ahead = self._ahead is not None, newest
         if not told:
             text = (
-                "%s; is the clock of a writer wrong, or of the database? if these are local times, "
-                "give max_ahead_s the seconds by which they are ahead of UTC"
+                "%s; is the clock of a writer wrong, or of the database? if these are local "
+                "times, set max_ahead_s to the seconds by which they are ahead of UTC"
             )
             if self._source.kind == "date":
                 text = (
