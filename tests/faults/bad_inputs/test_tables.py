@@ -105,6 +105,8 @@ def test_a_table_that_would_make_floats_of_large_numbers_is_refused(tmp_path: Pa
 
 def unfit(storage: Storage, match: str) -> None:
     """Check that a table that was put where the state's was is not written to."""
-    sentence = f"cannot be kept in what has its name: {match}; expected the table that was created"
+    sentence = (
+        f"cannot be stored in the object of that name: {match}; expected the table that was created"
+    )
     with nothing_committed(storage), pytest.raises(SchemaDrift, match=sentence):
         run_to_end(keeping(storage, ROWS), storage)

@@ -385,7 +385,7 @@ def test_a_file_is_not_replaced_unless_forced(sqlite: str, call: Call, tmp_path:
     for target in (file, link):
         code, _, err = call("export", sqlite, target, "--table", "words")
         assert code == WRONG_CALL
-        assert "exists; choose another name, or use --force" in err
+        assert "already exists; choose another name, or use --force" in err
     assert file.read_text() == "mine"
     assert call("export", sqlite, link, "--table", "words", "--force")[0] == 0
     assert link.is_symlink()

@@ -101,7 +101,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a log": (
         lambda: Append(open_state("sqlite:///a.db", mode="log"), ROWS),
-        "the state of Append is in mode 'log', which is for aggregates",
+        "the state of an Append must not be in mode 'log', which is for aggregates",
     ),
     "a column of the key": (
         lambda: Append(STATE, Fields("number int")),

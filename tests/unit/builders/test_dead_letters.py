@@ -188,7 +188,7 @@ def test_other_exceptions_cannot_be_listed(errors: tuple[Any, ...], message: str
 
 def test_only_a_basic_bolt_lists_exceptions() -> None:
     with pytest.raises(
-        TopologyError, match="'pass' makes no dead letters; it has the role 'arrow bolt'"
+        TopologyError, match="'pass' cannot produce dead letters; its role is 'arrow bolt'"
     ):
         declared(ValueError, bolt=PassBatch())
 

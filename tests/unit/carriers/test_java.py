@@ -49,7 +49,7 @@ def test_a_java_home_that_points_nowhere_is_told_even_if_path_has_a_java(
     make_java(tmp_path, 'JAVA_VERSION="21.0.2"\n')
     monkeypatch.setenv("JAVA_HOME", "/nowhere")
 
-    assert fault() == "JAVA_HOME=/nowhere, which has no bin/java"
+    assert fault() == "JAVA_HOME=/nowhere has no bin/java"
     with pytest.raises(ConfigError, match="; unset JAVA_HOME to use the java in PATH; or inst"):
         check_java()
 
@@ -79,7 +79,7 @@ def test_a_java_that_is_too_old_is_told_with_its_version(
 ) -> None:
     make_java(tmp_path, release, says)
 
-    assert fault() == f"java in PATH, which is Java {version} ({tmp_path}/bin/java)"
+    assert fault() == f"java in PATH is Java {version} ({tmp_path}/bin/java)"
 
 
 def test_a_java_without_the_module_that_spark_adds_is_told(tmp_path: Path) -> None:

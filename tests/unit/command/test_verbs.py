@@ -259,7 +259,7 @@ def test_the_doctor_finds_nothing_wrong_before_the_first_run(
     named = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
 
     assert before["ensemble"]["status"] == "none"
-    assert before["ensemble"]["found"].endswith("is made by the first run")
+    assert before["ensemble"]["found"].endswith("will be created by the first run")
     assert named["ensemble"]["status"] == "failed"
 
 
@@ -345,23 +345,24 @@ streams:
             "",
             "",
             ("pace.max_rows_per_second=0",),
-            "a finite number above 0; got 0.0; it came from --set",
+            "a finite number above 0; got 0.0; it comes from --set",
         ),
         (
             "",
             "",
             ("pace.max_rows_per_second=-1",),
-            "got -1.0; it came from --set pace.max_rows_per_second",
+            "got -1.0; it comes from --set pace.max_rows_per_second",
         ),
         (
             "",
             "",
             ("pace.max_rows_per_second=inf",),
-            "got inf; it came from --set pace.max_rows_per_second",
+            "got inf; it comes from --set pace.max_rows_per_second",
         ),
         (
             *("", "", ("pace.min_batch_rows=5", "pace.max_batch_delay_s=0.01")),
-            "got 0.01; expected at least 0.05, since a spout is not asked more often; raise it",
+            "got 0.01; expected at least 0.05, because a spout is not asked more often than "
+            "that; raise it",
         ),
         (
             *("", "", ("pace.min_batch_rows=11", "pace.max_batch_delay_s=1")),

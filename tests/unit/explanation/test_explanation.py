@@ -196,7 +196,7 @@ CHAIN = topologies.chain(["lines", "pass"])
 @pytest.mark.parametrize(
     ("topology", "config", "said"),
     [
-        (CHAIN, Config(), "store, with up to 30 txids that wait for their turn; one"),
+        (CHAIN, Config(), "store, with up to 30 txids waiting for their turn; one"),
         (CHAIN, Config(group_txids_max=3), "with up to 3 txids that wait"),
         (CHAIN, Config(group_txids_max=1), "Config.group_txids_max is 1"),
         (topologies.words(tasks=3), Config(), "'longest' has several tasks in the commit phase"),

@@ -148,7 +148,7 @@ def test_a_log_that_ends_before_the_position_stops_the_planning() -> None:
     short = shown({A: Range(0, 6), B: Range(0, 5)})
     coordinator = planner(short)
     for _ in range(MISSING_LOOKS_MAX - 1):
-        with pytest.raises(InfrastructureError, match="looking again: partition 0"):
+        with pytest.raises(InfrastructureError, match="checking again: partition 0"):
             planned(coordinator, BEFORE.to_json())
 
     with pytest.raises(OffsetRegression, match="ends at offset 6, but offset 7 is wanted") as found:

@@ -403,7 +403,7 @@ def test_columns_that_no_start_would_change_begin_empty_and_are_not_compared(wor
             found.states["counts.counts"].begins == "empty, because its table has different columns"
         )
         assert found.states["counts.counts"].compared_with.startswith(NOT_COMPARED)
-        assert "its key does not change" in found.start[-1]
+        assert "its key cannot change" in found.start[-1]
         assert not found.equal
 
 
@@ -441,7 +441,7 @@ def test_a_spout_that_brings_other_rows_is_told(words: Words) -> None:
 
     for running in (words.topology(), None):
         found = words.tried(other, 4, against=running)
-        assert found.spouts["words"] == f"{DIFFERS} from txid 5 on: it brought other rows"
+        assert found.spouts["words"] == f"{DIFFERS} from txid 5 on: it delivered other rows"
         lost = words.tried(short, 4, against=running)
         assert lost.failure is not None
         assert lost.failure.txid == 5

@@ -469,9 +469,9 @@ SMALLEST: dict[str, Aggregate] = {"count": Max("amount")}
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"kind": "transactional"}, "its kind does not change"),
-        ({"key": "amount"}, "its key does not change"),
-        ({"old": SMALLEST}, "the aggregate of its column 'count' does not change"),
+        ({"kind": "transactional"}, "its kind cannot change"),
+        ({"key": "amount"}, "its key cannot change"),
+        ({"old": SMALLEST}, "the aggregate of its column 'count' cannot change"),
     ],
 )
 def test_what_a_row_means_does_not_change(url: str, change: dict[str, Any], why: str) -> None:

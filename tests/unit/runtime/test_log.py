@@ -317,7 +317,7 @@ def test_a_thousand_reported_errors_are_two_warnings(kept: Kept) -> None:
 
     assert kept.at(logging.WARNING) == [
         "topology 't': 'bolt', task 0, reports an error; got ValueError: odd 0",
-        "topology 't': 'bolt', task 0, reports 999 more errors; got at last ValueError: odd 999",
+        "topology 't': 'bolt', task 0, reports 999 more errors; the last is ValueError: odd 999",
         "topology 't': 'bolt', task 0, reports an error; got ValueError: odd again",
     ]
 
