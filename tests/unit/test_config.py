@@ -51,7 +51,7 @@ def test_a_topology_takes_the_settings_of_its_kind() -> None:
 
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
 def test_an_at_least_once_topology_has_carriers_that_live(carrier: Any) -> None:
-    with pytest.raises(ConfigError, match="cannot carry an at-least-once topology") as told:
+    with pytest.raises(ConfigError, match="cannot run an at-least-once topology") as told:
         AtLeastOnceConfig(carrier=carrier)
     assert told.value.setting == "carrier"
 

@@ -136,8 +136,8 @@ def test_a_wrong_variable_is_named(variable: str, text: str, words: str) -> None
         ("# mine\n\nslots = 0", "at least 1; got 0; it comes from txtopo.toml, line 3"),
         ("attempts_max = 1.5", "it came from txtopo.toml, line 1"),
         ("slots = [4]", "got 'list'; expected a whole number"),
-        ("slots == 4", "txtopo.toml is not TOML; got"),
-        ("[txtopo]\nslots = 4", "settings stand at the top level"),
+        ("slots == 4", "txtopo.toml is not valid TOML:"),
+        ("[txtopo]\nslots = 4", "settings belong at the top level"),
         (
             'zookeeper = "zk1:2181"',
             "zookeeper is a table; got str in txtopo.toml, line 1; expected [zo",

@@ -256,7 +256,7 @@ def test_a_function_that_returns_before_it_has_sent_anything_publishes_nothing(
 
     with (
         shop.publisher() as publisher,
-        pytest.raises(StateUsageError, match="which has sent nothing yet"),
+        pytest.raises(StateUsageError, match="which has not sent nothing yet"),
     ):
         publisher.publish_ready(function)
 
@@ -406,7 +406,7 @@ def test_a_rewind_says_what_cannot_be_called_back(shop: Shop) -> None:
 
     plan = rewind(shop.topology(), 2, shop.config, access=shop.access)
 
-    text = "txid 3 of state 'outbox.outbox' cannot be called back: publisher 'mails' has published"
+    text = "txid 3 of state 'outbox.outbox' cannot be recalled: publisher 'mails' has published"
     assert text in plan.steps[-1]
     assert "publisher 'ledger' has published" in plan.steps[-1]
     plan.apply()

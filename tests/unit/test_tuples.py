@@ -46,11 +46,11 @@ NO_TYPE = "field 'word' has no type; write 'word string'"
         ("word varchar(20)", "unknown type 'varchar(20)'; did you mean 'string'?"),
         ("n int64", "field 'n' has unknown type 'int64'; did you mean 'long'?"),
         ("words array<string>", "unknown type 'array<string>'; did you mean 'json'?"),
-        ("n decimal(50,2)", "'decimal(50,2)'; expected decimal(p,s) with p from 1 to 38"),
+        ("n decimal(50,2)", "'decimal(50,2)'; expected decimal(p,s), with p from 1 to 38"),
         ("", "no fields are declared; got ''; expected 'name type, name type'"),
         ("word string,", "after its last comma; remove that comma"),
         ("word string; n int", "at '; n int'; expected a comma"),
-        ("a int, b int, a long", "field names must be distinct; got twice: a; rename one"),
+        ("a int, b int, a long", "field names must be distinct; used twice: a; rename one"),
     ],
 )
 def test_a_declaration_that_cannot_be_read_says_what_to_write(

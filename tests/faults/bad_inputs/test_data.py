@@ -48,7 +48,7 @@ def test_a_null_key_of_an_aggregate_is_refused(storage: Storage) -> None:
         summing(storage, [["a", 1], [None, 2], ["b", 3]]),
         storage,
         ValueRefusedError,
-        "a key of state 'kept' is NULL in field 'key'; expected a value; filter such rows",
+        "a key of state 'kept' is NULL in field 'key'; expected a value; filter out such rows",
     )
     assert held(storage).rows == {"a": 1}
 
@@ -71,7 +71,7 @@ def test_a_nan_key_is_refused(storage: Storage) -> None:
         summing(other, [[1.0, 1], [NAN, 2]], fields),
         other,
         ValueRefusedError,
-        "a key of state 'kept' is NaN in field 'key'; expected a value; filter such rows",
+        "a key of state 'kept' is NaN in field 'key'; expected a value; filter out such rows",
     )
 
 

@@ -69,7 +69,7 @@ def test_a_place_that_is_taken_is_not_mixed_with_a_table(tmp_path: Path, what: s
     stranger.write_bytes(b"of somebody else")
 
     with pytest.raises(
-        SchemaDrift, match=f"is taken and is not a Delta table; got {stranger.name}"
+        SchemaDrift, match=f"is in use and is not a Delta table; got {stranger.name}"
     ):
         run_to_end(keeping(storage, ROWS), storage)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [stranger]

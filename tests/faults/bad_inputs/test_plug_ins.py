@@ -182,9 +182,7 @@ def test_a_plug_in_that_does_not_say_what_it_wrote_ends_the_run(
 
     storage = started_with(factory)
     alone = replace(LOCAL, group_txids_max=1)
-    with pytest.raises(
-        PlugInError, match=f"{match}.*repair the plug-in, and look at what the store"
-    ):
+    with pytest.raises(PlugInError, match=f"{match}.*fix the plug-in, and check what the store"):
         run_to_end(keeping(storage, [["a", 1], ["b", 2]]), storage, alone)
 
     current, _ = storage.ensemble.nodes["/keeping/current"]

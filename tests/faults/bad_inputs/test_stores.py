@@ -150,7 +150,7 @@ def test_a_user_who_may_not_write_is_refused(
 
     with (
         nothing_committed(storage),
-        pytest.raises(AuthError, match="refuses the user of its URL: permission denied") as caught,
+        pytest.raises(AuthError, match="cannot be used with this URL: permission denied") as caught,
     ):
         run_to_end(keeping(reader, ROWS), reader)
     assert "secret" not in str(caught.value)

@@ -22,7 +22,7 @@ ROWS = [["a", 1], ["b", 2]]
     ("key", "match"),
     [
         ("", r"expected .* with the key \['key'\]; the table has .* with the key \[\]"),
-        ("more TEXT, PRIMARY KEY (key)", "other columns than the state declares; .*'more': 'TEXT'"),
+        ("more TEXT, PRIMARY KEY (key)", "other columns that the state declares; .*'more': 'TEXT'"),
     ],
     ids=["no primary key", "another column"],
 )

@@ -188,7 +188,7 @@ def test_without_a_terminal_it_asks_for_yes_and_changes_nothing(
 
     assert code == WRONG_CALL
     assert "1. claim" in out
-    assert "no terminal to ask at; nothing was changed; say --yes" in err
+    assert "no terminal to ask for confirmation; nothing was changed; use --yes" in err
     assert str(show(load_transactional(str(pages)), config(hosts))) == before
 
 
@@ -352,7 +352,7 @@ def test_an_embedded_ensemble_is_found_by_its_folder(
         (["quarantine", "{pages}", "0"], "0 is not in the range"),
         (["quarantine", "{pages}", "2", "--end", "{{"], "--end cannot be read"),
         (["quarantine", "{pages}", "2", "--end", "@nowhere"], "--end cannot be read"),
-        (["rebuild", "{pages}", "--metadata", "[]"], "--metadata has to name txids"),
+        (["rebuild", "{pages}", "--metadata", "[]"], "--metadata must map txids to name txids"),
         (["repair", "{pages}", "/nodes"], "there is no node '/nodes'"),
         (["forget", "{pages}", "--state", "x.y"], "has no state 'x.y'"),
         (["verify", "nowhere.py"], "'nowhere.py' does not exist"),

@@ -213,7 +213,7 @@ def test_get_says_whether_a_state_of_keys_alone_has_a_key(tmp_path: Path, call: 
 
     code, out, err = call("get", url, "cat")
     assert code == 0
-    assert "keeps keys alone, has key cat after txid 1" in out + err
+    assert "keeps only keys, has key cat after txid 1" in out + err
     assert document("state-get", call("get", url, "cat", "--json")[1])["value"] == {}
     assert call("get", url, "dog")[0] == 1
 
@@ -576,7 +576,7 @@ def test_the_url_may_come_from_the_environment(
     assert (code, out) == (0, "value  2\n")
     code, _, err = call("ls", "env:NOTHING")
     assert code == WRONG_CALL
-    assert "the environment has no variable 'NOTHING'" in err
+    assert "the environment variable 'NOTHING'" in err
 
 
 @pytest.mark.parametrize(

@@ -63,7 +63,7 @@ def test_14_a_missing_abstract_method() -> None:
         Empty()  # type: ignore[abstract]
     refused(
         lambda made: made.set_bolt("a", Unfinished()),
-        "'a' has several roles; got Unfinished, which is BatchBolt and ArrowBolt",
+        "'a' has more than one role; got Unfinished, which is BatchBolt and ArrowBolt",
     )
 
 

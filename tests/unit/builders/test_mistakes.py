@@ -25,7 +25,7 @@ SPOUT = MemoryTransactionalSpout({0: [["a"]]}, WORD, 1)
 
 def test_1_no_spout() -> None:
     nothing: Any = None
-    with pytest.raises(TopologyError, match="topology has no spout; got None for 'spout'"):
+    with pytest.raises(TopologyError, match="spout is missing; got None for 'spout'"):
         TransactionalTopologyBuilder("t", "spout", nothing)
 
 
@@ -46,7 +46,7 @@ def test_1_a_spout_without_fields() -> None:
 
 
 def test_2_a_spout_without_bolts_is_warned_of() -> None:
-    with pytest.warns(TopologyWarning, match="a spout and no bolts") as caught:
+    with pytest.warns(TopologyWarning, match="a spout but no bolts") as caught:
         builder().build_topology()
     assert caught[0].filename == __file__
 
@@ -174,7 +174,9 @@ def test_12_no_committer_is_warned_of() -> None:
     made = builder()
     made.set_bolt("a", Words()).shuffle_grouping("spout")
 
-    with pytest.warns(TopologyWarning, match="no committer; its batches are computed, but nothing"):
+    with pytest.warns(
+        TopologyWarning, match="no committer; so its batches are computed, but nothing"
+    ):
         made.build_topology()
 
 
@@ -196,7 +198,7 @@ def test_direct_grouping_and_direct_streams_belong_together() -> None:
         made.set_bolt("a", Streams()).shuffle_grouping("spout")
         made.set_bolt("b", Words()).shuffle_grouping("a", stream="picked")
 
-    refused(define, "the stream is declared direct, its emitter picks the tasks")
+    refused(define, "the stream is declared direct, so its emitter picks the tasks")
     refused(
         lambda made: made.set_bolt("a", Words()).direct_grouping("spout"),
         r"direct grouping of bolt 'a' .* needs a direct stream",

@@ -103,7 +103,7 @@ def test_22_a_session_and_a_dataframe_live_in_the_driver_only(spark: Any) -> Non
         error = refused(held)
 
         assert error.path == path
-        assert "live in the driver only; bring the data in with a spout" in str(error)
+        assert "exist only in the driver; read the data with a spout" in str(error)
 
 
 MAIN = """

@@ -28,7 +28,7 @@ def test_13_two_committers_on_one_table() -> None:
         made.set_bolt("a", Save()).shuffle_grouping("spout").with_state("counts", store)
         made.set_bolt("b", Save()).shuffle_grouping("spout").with_state("counts", store)
 
-    error = refused(define, "share one table; got 'counts' of 'a' and 'counts' of 'b'")
+    error = refused(define, "use the same table; got 'counts' of 'a' and 'counts' of 'b'")
     assert error.table == "counts"
 
 
@@ -184,7 +184,8 @@ def test_json_between_components() -> None:
 
     refused(
         lambda made: made.set_bolt("make", Documents()).shuffle_grouping("spout"),
-        "field 'document' of stream 'default' of 'make' is json, which is a type for the values",
+        "field 'document' of stream 'default' of 'make' has the type json, which is only for the "
+        "values",
     )
 
 
@@ -220,7 +221,7 @@ def test_a_state_with_the_name_of_anothers_bookkeeping(
             save = made.set_bolt(id, Save()).shuffle_grouping("spout")
             save.with_state(name, open_state(url))
 
-    error = refused(define, "two states clash in their store")
+    error = refused(define, "two states collide in their store")
     first, second = reversed(uses) if turned else uses
     assert f"is {first} of" in str(error)
     assert f"and {second} of" in str(error)

@@ -197,11 +197,11 @@ CHAIN = topologies.chain(["lines", "pass"])
     ("topology", "config", "said"),
     [
         (CHAIN, Config(), "store, with up to 30 txids waiting for their turn; one"),
-        (CHAIN, Config(group_txids_max=3), "with up to 3 txids that wait"),
+        (CHAIN, Config(group_txids_max=3), "with up to 3 txids waiting"),
         (CHAIN, Config(group_txids_max=1), "Config.group_txids_max is 1"),
         (topologies.words(tasks=3), Config(), "'longest' has several tasks in the commit phase"),
         (topologies.frames(), Config(), "its spout emits DataFrames"),
-        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, for which the"),
+        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, which the"),
         (topologies.sums(), Config(), "aggregate 'sums' depends on the order of its additions"),
         (topologies.transactional(), Config(), "'keep' may read its state 'kept', which is"),
         (topologies.own_database(), Config(), "bolt 'write' of the commit phase does not declare"),

@@ -294,7 +294,7 @@ def test_a_txid_that_a_verb_wrote_has_no_batch(memory: Make) -> None:
     access = deployment.access()
     rewind(deployment.topology(), 2, deployment.config, access=access).apply()
 
-    with pytest.raises(StateUsageError, match="it has no batch: rewind wrote it"):
+    with pytest.raises(StateUsageError, match="it has no batch, because rewind wrote it"):
         replayed(deployment, 3)
     deployment.run(batches=3)
     assert replayed(deployment, 4).differences == ()

@@ -526,7 +526,7 @@ def test_a_range_that_is_not_stored_is_refused(
 def test_programs_of_two_topologies_are_refused(words: Words) -> None:
     words.run()
 
-    with pytest.raises(StateUsageError, match="the programs are of two topologies"):
+    with pytest.raises(StateUsageError, match="the programs belong to different topologies"):
         words.tried(words.topology(id="other"), 1, against=words.topology())
     with pytest.raises(StateUsageError, match="ZooKeeper has no txid"):
         words.tried(words.topology(id="other"), 1, 5)

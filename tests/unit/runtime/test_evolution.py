@@ -417,7 +417,7 @@ def test_a_column_that_was_taken_away_stays_in_the_table_and_does_not_come_back(
         with pytest.raises((SchemaDrift, TopologyChanged)) as told:
             world.run(world.topology("old", old=BOTH), **settings)
         if settings:
-            assert "was removed, so it lacks all later values" in str(told.value)
+            assert "was removed and therefore lacks all later values" in str(told.value)
     assert sql(sqlite, "SELECT key, sum FROM old ORDER BY key")[0] == ("k0", 45)
     for column in ("sum", "prev_sum"):
         sql(sqlite, f"ALTER TABLE old DROP COLUMN {column}")
@@ -444,7 +444,7 @@ def test_a_column_whose_name_differs_in_case_alone_is_refused_before_anything_is
         world.run(world.topology("old", old=columns), allow_change=True)
     before = dict(world.ensemble.nodes)
 
-    with pytest.raises(SchemaDrift, match="databases do not tell them apart; nothing was written"):
+    with pytest.raises(SchemaDrift, match="databases cannot tell them apart; nothing was written"):
         world.run(world.topology("old", old=refused), allow_change=True)
 
     assert world.ensemble.nodes == before
@@ -471,7 +471,7 @@ SMALLEST: dict[str, Aggregate] = {"count": Max("amount")}
     [
         ({"kind": "transactional"}, "its kind cannot change"),
         ({"key": "amount"}, "its key cannot change"),
-        ({"old": SMALLEST}, "the aggregate of its column 'count' cannot change"),
+        ({"old": SMALLEST}, " its column 'count' cannot change"),
     ],
 )
 def test_what_a_row_means_does_not_change(url: str, change: dict[str, Any], why: str) -> None:

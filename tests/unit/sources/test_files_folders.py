@@ -111,7 +111,7 @@ def test_a_folder_under_two_names_is_refused(here: Path, paths: list[str], given
     os.symlink("in/a", "file")
     tree = fs.SubTreeFileSystem(str(here), LOCAL)
 
-    with pytest.raises(ConfigError, match="under two names, and would read it twice; got"):
+    with pytest.raises(ConfigError, match="under two names and would read it twice; got"):
         Planner(spout(paths, filesystem=tree if given else None))
 
 

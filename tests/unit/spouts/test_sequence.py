@@ -525,7 +525,7 @@ def test_the_switch_is_logged(start: Starts, caplog: pytest.LogCaptureFixture) -
 def test_another_spout_under_the_id_is_noticed() -> None:
     others: list[Json] = [{"end": 7}, {"planned": {"end": 7}, "cut": None}, 7]
     for metadata in others:
-        with pytest.raises(TopologyChanged, match="not one of a SequenceSpout"):
+        with pytest.raises(TopologyChanged, match="not planned by a SequenceSpout"):
             SequencePosition.of(metadata)
 
 
@@ -617,10 +617,12 @@ def test_a_first_part_without_an_end_is_refused() -> None:
     class Endless(Numbered):
         ends = False
 
-    with pytest.raises(TopologyError, match="first part of a sequence has no end; got Endless"):
+    with pytest.raises(
+        TopologyError, match="first part of a sequence must have an end; got Endless"
+    ):
         SequenceSpout(Endless("a", 1), Numbered("b", 1))
     clock = ClockTransactionalSpout("1 hour")
-    with pytest.raises(TopologyError, match="has no end; got ClockTransactionalSpout"):
+    with pytest.raises(TopologyError, match="must have an end; got ClockTransactionalSpout"):
         SequenceSpout(clock, clock)
 
 

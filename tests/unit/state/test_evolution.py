@@ -84,7 +84,7 @@ def test_a_column_of_an_aggregate_begins_with_the_value_of_no_rows() -> None:
 @pytest.mark.parametrize("after", [aggregated(a=Max("n")), state("a long", key=Fields("k string"))])
 @pytest.mark.rule("txtopo.state.evolution", "Rules", 4)
 def test_the_aggregate_of_a_column_does_not_change(after: State) -> None:
-    with pytest.raises(SchemaDrift, match="the aggregate of its column 'a' cannot change"):
+    with pytest.raises(SchemaDrift, match=" its column 'a' cannot change"):
         change(aggregated(a=Sum("n")), after)
 
 

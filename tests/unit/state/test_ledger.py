@@ -182,7 +182,7 @@ def test_the_error_of_another_ensemble_says_what_a_beginner_has_done() -> None:
     """Most often one of the two was deleted, or a first program was started twice in memory."""
     with pytest.raises(ForeignEnsembleError, match="is this zookeeper='memory'") as caught:
         claimed(HELD, claim_of(epoch=9, ensemble="second"))
-    assert "to start over, delete the state as well; to continue, point to the right one" in str(
+    assert "to start over, delete the state as well; to continue, use the right one" in str(
         caught.value
     )
 

@@ -127,7 +127,7 @@ def test_a_plug_in_that_opens_no_map_is_named(open_map: Callable[..., Any], word
 
 
 def test_what_opens_a_map_must_be_callable() -> None:
-    with pytest.raises(TopologyError, match="needs what opens a map; got 'redis'"):
+    with pytest.raises(TopologyError, match="needs a function that opens a map; got 'redis'"):
         backing_map_factory("redis")  # type: ignore[arg-type]
 
 

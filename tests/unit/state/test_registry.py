@@ -24,7 +24,7 @@ def never_opened(url: str, table: StateTable) -> StateBackend:
         ("cassandra://user:secret@host/0", "known are .*memory.*redis.*sqlite"),
         ("", "cannot read the URL"),
         (None, "cannot read the URL"),
-        (" sqlite:///counts.db", "without blanks around it"),
+        (" sqlite:///counts.db", "without spaces around it"),
         ("oracle+driver://user:secret@host/db", "no state backend for 'oracle'"),
     ],
 )

@@ -203,7 +203,7 @@ def test_a_number_that_no_column_of_its_type_holds_is_refused(url: str, given: s
     with pytest.raises(ValueRefusedError, match="'price'"):
         store.run(1, lambda state: state.put("a", value))
     # What reaches the store itself is not rounded either.
-    with pytest.raises(ValueRefusedError, match="SQLite keeps 10 digits, 2 of them behind"):
+    with pytest.raises(ValueRefusedError, match="SQLite keeps 10 digits, 2 of them after"):
         store.puts(1, {"a": value})
     assert store.contents() == {}
 

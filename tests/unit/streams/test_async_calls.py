@@ -574,7 +574,7 @@ def source(builder: StreamBuilder) -> Any:
         ({"timeout": "0 seconds"}, "timeout of map_async is out of range"),
         ({"dead_letters_on": [Exception]}, "map_async cannot produce dead letters on"),
         ({"dead_letters_on": 7}, "map_async cannot produce dead letters on 7"),
-        ({"dead_letters_on": ValueError}, "dead_letters_on, and the topology has nowhere"),
+        ({"dead_letters_on": ValueError}, "dead_letters_on, but the topology has nowhere"),
     ],
 )
 def test_mistakes_are_found_while_a_program_is_built(settings: Any, text: str) -> None:

@@ -856,7 +856,7 @@ def a_lookup(builder: StreamBuilder, **given: Any) -> Lookup:
         ({"key": ["shop", "shop"]}, "expected distinct names"),
         ({"key": 3}, "expected the name of a column"),
         ({"value": "shop string"}, "has column 'shop' twice"),
-        ({"value": ""}, "no field is declared"),
+        ({"value": ""}, "no fields are declared"),
         ({"value": {"country": "string"}}, "are of the wrong type"),
         ({"refresh": "often"}, "refresh of lookup 'shops' is not a duration"),
         ({"refresh": "-1 second"}, "not a duration"),

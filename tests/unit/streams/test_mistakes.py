@@ -91,7 +91,10 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "a number": (lambda s: s.store(state(), key=3), "store, for its key, needs names of columns"),
     "select": (lambda s: s.select("id", who="customer"), "select names unknown column 'customer'"),
     "nothing": (lambda s: s.select(), "select names no column"),
-    "renamed": (lambda s: s.select("id", id="shop"), "field names must be distinct; got twice: id"),
+    "renamed": (
+        lambda s: s.select("id", id="shop"),
+        "field names must be distinct; used twice: id",
+    ),
     "function": (lambda s: s.map("x", "n long"), "map needs a function; got 'x'"),
     "class": (lambda s: s.filter(int), "filter needs a function"),
     "arguments": (

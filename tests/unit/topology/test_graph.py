@@ -81,7 +81,7 @@ def test_a_bolt_that_feeds_itself_is_a_cycle() -> None:
 
 
 def test_there_is_a_spout_at_least() -> None:
-    with pytest.raises(TopologyError, match="has a spout, or several; got none"):
+    with pytest.raises(TopologyError, match="needs at least one spout; got none"):
         Graph.of("t", [])
 
 

@@ -81,5 +81,5 @@ def test_a_stream_spout_stays_alone() -> None:
     builder = two()
     builder.set_spout("stream", StreamSpout(FIELDS))
 
-    with pytest.raises(TopologyError, match="a streaming query brings its batches"):
+    with pytest.raises(TopologyError, match="a streaming query delivers its batches"):
         builder.build_topology()

@@ -58,7 +58,7 @@ def test_a_state_around_the_table_of_another_is_refused(tmp_path: Path) -> None:
     inner = StateDriver(state_of(tmp_path / "words", "x"))
     inner.puts(1, {"a": 1})
 
-    with pytest.raises(SchemaDrift, match="its place is taken"):
+    with pytest.raises(SchemaDrift, match="its folder is taken"):
         StateDriver(state_of(tmp_path, "words"))
     assert inner.puts(2, {"a": 2}).txid == 2
 
