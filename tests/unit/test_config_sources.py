@@ -114,12 +114,12 @@ def test_a_file_has_toml(folder: Path, line: str, name: str, value: object) -> N
     [
         ("TXTOPO_SLOT", "4", "unknown variable 'TXTOPO_SLOT'; did you mean 'TXTOPO_SLOTS'?"),
         ("TXTOPO_slots", "4", "did you mean 'TXTOPO_SLOTS'?"),
-        ("TXTOPO_SLOTS", "four", "got 'four'; expected a whole number or 'none'; it came from"),
+        ("TXTOPO_SLOTS", "four", "got 'four'; expected a whole number or 'none'; it comes from"),
         ("TXTOPO_SLOTS", "0", "at least 1; got 0; it comes from TXTOPO_SLOTS"),
-        ("TXTOPO_ALLOW_CHANGE", "maybe", "such as {'states', 'columns'}; it came from"),
-        ("TXTOPO_CARRIER", "air", "it came from TXTOPO_CARRIER"),
-        ("TXTOPO_BATCH_TIMEOUT_S", "inf", "it came from TXTOPO_BATCH_TIMEOUT_S"),
-        ("TXTOPO_ZOOKEEPER_TLS", "a\nslots = 3", "it came from TXTOPO_ZOOKEEPER_TLS"),
+        ("TXTOPO_ALLOW_CHANGE", "maybe", "such as {'states', 'columns'}; it comes from"),
+        ("TXTOPO_CARRIER", "air", "it comes from TXTOPO_CARRIER"),
+        ("TXTOPO_BATCH_TIMEOUT_S", "inf", "it comes from TXTOPO_BATCH_TIMEOUT_S"),
+        ("TXTOPO_ZOOKEEPER_TLS", "a\nslots = 3", "it comes from TXTOPO_ZOOKEEPER_TLS"),
         ("TXTOPO_CONFIG", "nothing.toml", "which TXTOPO_CONFIG names, cannot be read"),
     ],
 )
@@ -134,7 +134,7 @@ def test_a_wrong_variable_is_named(variable: str, text: str, words: str) -> None
         ('slots = "4"', "got '4'; expected a whole number or 'none'; it comes from txtopo.toml"),
         ("slots = true", "got True; expected a whole number"),
         ("# mine\n\nslots = 0", "at least 1; got 0; it comes from txtopo.toml, line 3"),
-        ("attempts_max = 1.5", "it came from txtopo.toml, line 1"),
+        ("attempts_max = 1.5", "it comes from txtopo.toml, line 1"),
         ("slots = [4]", "got 'list'; expected a whole number"),
         ("slots == 4", "txtopo.toml is not valid TOML:"),
         ("[txtopo]\nslots = 4", "settings belong at the top level"),
@@ -146,9 +146,9 @@ def test_a_wrong_variable_is_named(variable: str, text: str, words: str) -> None
             "[zookeeper]\nhost = 1",
             "'zookeeper.host' in txtopo.toml, line 2; did you mean 'zookeeper.ho",
         ),
-        ("slots = 4\n[page]\nport = 70000", "it came from txtopo.toml, line 3"),
+        ("slots = 4\n[page]\nport = 70000", "it comes from txtopo.toml, line 3"),
         ("[pace]\nmin_batch_rows = 4", "pace.min_batch_rows is given without max_batch_delay_s"),
-        ("slots = 4\nslots = 5", "is not TOML"),
+        ("slots = 4\nslots = 5", "is not valid TOML"),
     ],
 )
 def test_a_wrong_file_is_named_with_its_line(folder: Path, text: str, words: str) -> None:

@@ -63,7 +63,7 @@ def test_a_nan_key_is_refused(storage: Storage) -> None:
         keeping(storage, [[1.0, 1], [NAN, 2]], fields, key="key double"),
         storage,
         ValueRefusedError,
-        r"key field 'key' \(double\); got nan; a key cannot be NaN, which equals nothing",
+        r"key field 'key' \(double\); got nan; a key cannot be NaN, which is not equal to anything",
     )
     other = Storage.in_memory()
     ends_at(

@@ -60,8 +60,8 @@ def test_a_wrong_password_is_refused_and_not_shown(postgresql: PostgresServer) -
     error = refused(
         postgresql.url_of("postgres", "not-the-word"),
         AuthError,
-        r"state 'kept' in .*:\*\*\*@.* refuses the user of its URL: .*password authentication "
-        "failed.*; nothing was written; check user, password, database and rights",
+        r"state 'kept' in .*:\*\*\*@.* cannot be used with this URL: .*password authentication "
+        "failed.*; nothing was written; check the user, password, database and permissions",
     )
 
     assert "not-the-word" not in f"{error!r} {error.__cause__!r} {error.facts}"  # type: ignore[attr-defined]
@@ -93,7 +93,9 @@ def test_a_database_that_is_not_known_to_keep_the_promise_is_refused(scheme: str
     ["postgresql+psycopg2", "postgresql+asyncpg", "sqlite+aiosqlite", "mysql+mysqldb"],
 )
 def test_a_driver_that_is_not_tested_is_refused(driver: str) -> None:
-    with pytest.raises(TopologyError, match=rf"not kept through '{driver.replace('+', r'[+]')}'"):
+    with pytest.raises(
+        TopologyError, match=rf"cannot be stored through '{driver.replace('+', r'[+]')}'"
+    ):
         open_state(f"{driver}://user:secret@host/words")
 
 
@@ -178,7 +180,9 @@ def test_a_file_that_is_opened_for_reading_is_refused(tmp_path: Path) -> None:
 
     with (
         nothing_committed(storage),
-        pytest.raises(AuthError, match=r"refuses the user .*readonly database; nothing was"),
+        pytest.raises(
+            AuthError, match=r"cannot be used with this URL.*readonly database; nothing was"
+        ),
     ):
         run_to_end(keeping(reader, ROWS), reader)
 

@@ -352,7 +352,7 @@ def test_an_embedded_ensemble_is_found_by_its_folder(
         (["quarantine", "{pages}", "0"], "0 is not in the range"),
         (["quarantine", "{pages}", "2", "--end", "{{"], "--end cannot be read"),
         (["quarantine", "{pages}", "2", "--end", "@nowhere"], "--end cannot be read"),
-        (["rebuild", "{pages}", "--metadata", "[]"], "--metadata must map txids to name txids"),
+        (["rebuild", "{pages}", "--metadata", "[]"], "--metadata must map txids to positions"),
         (["repair", "{pages}", "/nodes"], "there is no node '/nodes'"),
         (["forget", "{pages}", "--state", "x.y"], "has no state 'x.y'"),
         (["verify", "nowhere.py"], "'nowhere.py' does not exist"),

@@ -584,8 +584,8 @@ def test_the_url_may_come_from_the_environment(
     [
         ("counts.db", WRONG_CALL, "write 'sqlite:///counts.db'"),
         ("postgre://u:hunter2@127.0.0.1/d", WRONG_CALL, "did you mean 'postgresql'?"),
-        ("sqlite:counts.db", WRONG_CALL, "three before the path of a file"),
-        ("memory:", WRONG_CALL, "is in the memory of one process"),
+        ("sqlite:counts.db", WRONG_CALL, "three slashes before the path of a file"),
+        ("memory:", WRONG_CALL, "is in the memory of another process"),
         ("postgresql://u:hunter2@127.0.0.1:1/d", UNREACHABLE, "u:***@127.0.0.1:1/d"),
         ("redis://u:hunter2@127.0.0.1:1/0", UNREACHABLE, "u:***@127.0.0.1:1/0"),
     ],

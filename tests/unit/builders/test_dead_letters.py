@@ -134,7 +134,7 @@ def test_names_of_the_dead_letters_are_refused() -> None:
 
 def test_a_topology_in_which_nothing_makes_dead_letters_is_refused() -> None:
     with pytest.raises(
-        TopologyError, match="no component that can produce a dead letter; expected a spout"
+        TopologyError, match="none of its components can produce a dead letter; expected a spout"
     ):
         built(memory(), StreamSpout(FIELDS), PassBatch())
 

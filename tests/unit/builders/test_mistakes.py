@@ -31,7 +31,9 @@ def test_1_no_spout() -> None:
 
 def test_1_a_bolt_is_no_spout() -> None:
     wrong: Any = Words()
-    with pytest.raises(TopologyError, match=r"spout 's' is no spout; got .*none of their methods"):
+    with pytest.raises(
+        TopologyError, match=r"spout 's' is not a spout; got .*none of their methods"
+    ):
         TransactionalTopologyBuilder("t", "s", wrong)
 
 
@@ -89,7 +91,7 @@ def test_5_a_persistent_aggregate_has_no_stream() -> None:
         made.set_bolt("count", count).shuffle_grouping("spout")
         made.set_bolt("b", Words()).shuffle_grouping("count")
 
-    refused(define, "a PersistentAggregate emits nothing")
+    refused(define, "a PersistentAggregate does not emit")
 
 
 @pytest.mark.parametrize("method", ["fields_grouping", "partial_key_grouping"])

@@ -41,7 +41,7 @@ def test_13_one_file_under_two_names(tmp_path: Path) -> None:
             save = made.set_bolt(id, Save()).shuffle_grouping("spout")
             save.with_state("counts", State(name))
 
-    refused(define, "share one table")
+    refused(define, "use the same table")
 
 
 def test_13_one_store_with_two_tables_is_right() -> None:

@@ -133,9 +133,9 @@ def test_a_module_with_two_topologies_names_them(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("", "names no module"),
-        (":build", "names no module"),
-        ("..", "names no module"),
+        ("", "does not name a module"),
+        (":build", "does not name a module"),
+        ("..", "does not name a module"),
         ("nowhere", "there is no module 'nowhere'"),
         ("words_here.more", "there is no module 'words_here.more'"),
         ("nowhere.py", "'nowhere.py' does not exist"),

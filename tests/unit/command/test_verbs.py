@@ -136,7 +136,7 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         (["run", "counting_her:topology"], "there is no module"),
         (["run", "counting_here:topolgy"], "did you mean 'topology'?"),
         (["run", "counting_here:counts"], "is not a topology"),
-        (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
+        (["run", "counting_here", "--master", "local[1]", *LOCAL], "does not use Spark"),
         (
             ["run", "counting_here", "--set", "ackers=0", *LOCAL],
             "unknown setting 'ackers' in --set ackers; it is a setting of AtLeastOnceConfig",
@@ -503,10 +503,10 @@ def test_a_page_of_another_machine_never_gets_the_token() -> None:
         return TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
 
     for page, words in (
-        ("http://127.0.0.1:8080", "to its own machine only"),
-        ("http://localhost:8080", "to its own machine only"),
-        ("file:///etc/passwd", "no address that can be asked"),
-        ("http://", "no address that can be asked"),
+        ("http://127.0.0.1:8080", "only to its own machine"),
+        ("http://localhost:8080", "only to its own machine"),
+        ("file:///etc/passwd", "no usable address"),
+        ("http://", "no usable address"),
     ):
         with pytest.raises(InfrastructureError, match=words):
             PageClient(status(page, "another-host"), "token")

@@ -190,7 +190,7 @@ def test_a_port_for_tls_and_a_plain_one_are_told_apart(guarded: GuardedZooKeeper
 
     with pytest.raises(CoordinatorUnavailable, match="does not accept the TLS connection"):
         opened(guarded.hosts, tls=trusted, connect_timeout_s=0.5)
-    with pytest.raises(CoordinatorUnavailable, match=r"does it speak TLS\? set zookeeper.tls"):
+    with pytest.raises(CoordinatorUnavailable, match=r"does it use TLS\? set zookeeper.tls"):
         opened(guarded.secure_hosts, connect_timeout_s=0.5)
 
 
@@ -225,7 +225,7 @@ def test_tls_settings_that_cannot_work_are_refused_before_anything_connects(
 
 @pytest.mark.parametrize("name", ["auth", "tls"])
 def test_what_the_embedded_server_does_not_have_is_not_left_out_silently(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"zookeeper\.{name}.* is for a ZooKeeper of your own"):
+    with pytest.raises(ConfigError, match=rf"zookeeper\.{name}.* is only for your own ZooKeeper"):
         open_transactional_state(ZooKeeper(**{name: {}}), "t")  # type: ignore[arg-type]
 
 

@@ -260,7 +260,7 @@ def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
         assert (choice.carrier, choice.slots) == (kinds[type(opened)], opened.default_slots())
     assert topologies.query().explain(spark=spark).carrier.carrier == "dataframe"
     assert topologies.lines().explain(spark=spark).carrier.carrier == "resident"
-    assert "the session was given" in topologies.words().explain(spark=spark).carrier.why
+    assert "the session was passed in" in topologies.words().explain(spark=spark).carrier.why
 
 
 @pytest.mark.spark

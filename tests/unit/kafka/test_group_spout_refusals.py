@@ -52,7 +52,7 @@ def test_deleted_records_end_the_run_and_an_offset_set_by_hand_lets_it_go_on(
     error = ends_with(group, seen)
     assert isinstance(error, SourceDataLost)
     assert (
-        "the next offset to read is offset 5; the first available one is 12; restore the data back"
+        "the next offset to read is 5, but the first available one is 12; restore the data"
     ) in str(error)
     place = {"topic": log.name, "partition": 0}
     assert error.facts == {**place, "wanted": 5, "available": 12}
@@ -76,7 +76,7 @@ def test_a_log_that_ends_before_the_committed_offset_ends_the_run(kafka: KafkaBr
 
     error = ends_with(group, seen)
     assert isinstance(error, OffsetRegression)
-    assert "ends at offset 3, but the next offset 5 is wanted next" in str(error)
+    assert "ends at offset 3, but the next offset to read is 5" in str(error)
 
 
 @pytest.mark.service("kafka")

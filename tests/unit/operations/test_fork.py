@@ -588,7 +588,7 @@ def test_what_cannot_be_copied_is_refused_before_anything_is_opened() -> None:
     text = str(told.value)
     assert "'queue': it takes its records out of a queue" in text
     assert "state 'counts.counts' is in your own" in text
-    assert "holds dead letters, which somebody deals with" in text
+    assert "holds dead letters, which someone processes" in text
 
 
 @pytest.mark.rule("txtopo.operations.fork", "Rules", 5)
@@ -704,7 +704,7 @@ def test_a_fork_takes_neither_its_own_id_nor_its_own_table(memory: Make, taken: 
         two.id = deployment.id
     else:
         two.states = deployment.states
-    with pytest.raises(StateUsageError, match=r"needs an id of its own|copied onto itself"):
+    with pytest.raises(StateUsageError, match=r"needs its own id|copied onto itself"):
         forked(deployment, two)
 
 

@@ -286,10 +286,10 @@ def test_a_batch_whose_end_is_lost_is_found_and_has_a_remedy(memory: Make) -> No
     batch = batch_of("", BATCHES, state.get(batch_path(BATCHES)))
     state.apply([put_batch(replace(batch, metadata=without_end(batch.metadata)))])
 
-    with pytest.raises(StoreAheadOfCoordinator, match="does not say where it ended"):
+    with pytest.raises(StoreAheadOfCoordinator, match="does not contain where it ended"):
         deployment.run()
     findings = verify(deployment.topology(), deployment.config, access=deployment.access())
-    assert ["does not say where it ended" in str(each) for each in findings] == [True]
+    assert ["does not contain where it ended" in str(each) for each in findings] == [True]
     with pytest.raises(StateUsageError, match=r"metadata of txid 5 cannot be used"):
         verb(deployment, rebuild)
 

@@ -558,7 +558,7 @@ class Timed(Clean):
 def test_txids_without_the_planned_time_are_refused_if_a_program_asks_for_it(words: Words) -> None:
     words.run()
 
-    with pytest.raises(StateUsageError, match="txid 2 was planned without what the program asks"):
+    with pytest.raises(StateUsageError, match="txid 2 was planned without what the program needs"):
         words.tried(words.topology(cleans=Timed), 2)
 
 

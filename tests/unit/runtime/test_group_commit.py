@@ -396,7 +396,7 @@ def test_a_topology_that_must_commit_one_by_one_says_so_if_a_group_is_pinned(
     Watched.faults, Watched.groups = {}, False
     try:
         with (
-            pytest.raises(StoreAheadOfCoordinator, match=r"in one write.*takes no groups"),
+            pytest.raises(StoreAheadOfCoordinator, match=r"in one write.*does not support groups"),
             running(topology, ensemble) as run,
         ):
             run.await_termination(LIMIT_S)

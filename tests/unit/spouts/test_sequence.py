@@ -628,7 +628,9 @@ def test_a_first_part_without_an_end_is_refused() -> None:
 
 @pytest.mark.parametrize("part", [None, 7, SequenceSpout(memory("a"), memory("b"))])
 def test_what_cannot_be_a_part_is_refused(part: Any) -> None:
-    with pytest.raises(TopologyError, match="then of a sequence is not a spout that can be a part"):
+    with pytest.raises(
+        TopologyError, match="then of a sequence is not a spout that can be part of one"
+    ):
         SequenceSpout(memory("a"), part)
 
 
@@ -650,7 +652,7 @@ def test_a_second_part_that_cannot_begin_at_a_place_is_refused() -> None:
 def test_a_constant_place_is_checked_when_the_sequence_is_made() -> None:
     with pytest.raises(ConfigError, match="'x' is not a number"):
         SequenceSpout(Numbered("a", 1), Numbered("b", 1), "x")
-    with pytest.raises(ConfigError, match="memory spout cannot begin there; got 7"):
+    with pytest.raises(ConfigError, match="memory spout cannot begin at this place; got 7"):
         SequenceSpout(memory("a"), memory("b"), 7)
 
 

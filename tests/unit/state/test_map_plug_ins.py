@@ -78,7 +78,7 @@ class Answers(DictMap):
 
 @pytest.mark.parametrize("answer", [None, (None,), [], [None, None], [1], [b"{}"], {}])
 def test_an_answer_that_is_no_list_of_texts_is_named(answer: object) -> None:
-    with pytest.raises(PlugInError, match=r"multi_get of Answers returned .*one text per key"):
+    with pytest.raises(PlugInError, match=r"multi_get of Answers returned .*one string per key"):
         claimed(Answers(answer))
 
 

@@ -50,7 +50,7 @@ def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
         ("memory", r"write 'memory:'"),
         ("sqlite://counts.db", r"three slashes; got 'sqlite://counts.db'; write 'sqlite:///counts"),
         ("sqlite://user:secret@host/x", "three slashes"),
-        ("sqlite:counts.db", "three before the path of a file"),
+        ("sqlite:counts.db", "three slashes before the path of a file"),
         ("postgresql+asyncpg://user:secret@host/db", "'postgresql[+]asyncpg'; write 'postgresql'"),
     ],
 )

@@ -388,7 +388,7 @@ class TestThingsOfUsers:
         if "postgresql" in store.url:
             StateDriver(state).puts(1, {"a": 1})
             return
-        with pytest.raises(SchemaDrift, match="its column 'TXID' has another spelling"):
+        with pytest.raises(SchemaDrift, match="its column 'TXID' is spelled differently"):
             StateDriver(state)
 
 

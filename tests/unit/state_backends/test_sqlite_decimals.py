@@ -190,7 +190,7 @@ def test_a_sum_beyond_18_digits_names_another_store(url: str, amount: str) -> No
     store = StateDriver(state)
     store.merge(1, [("a", Decimal("0.01"))])
 
-    with pytest.raises(ValueRefusedError, match=r"18 digits, 2 of them behind .* PostgreSQL"):
+    with pytest.raises(ValueRefusedError, match=r"18 digits, 2 of them after .* PostgreSQL"):
         store.merge(2, [("b", Decimal(1)), ("a", Decimal(amount))])
     assert store.contents() == {"a": Decimal("0.01")}
 

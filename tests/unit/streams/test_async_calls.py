@@ -472,7 +472,7 @@ def set_aside_later(row: Any) -> Any:
 def test_a_replay_that_is_answered_in_another_way_is_told(answer: Any, letters: bool) -> None:
     storage, ANSWERS[:] = Storage.in_memory(), [answer]
     told = (
-        r"the replay of txid 2 of topology 'asking' was answered in another way.*got 2 tuples "
+        r"the replay of txid 2 of topology 'asking' was answered differently.*got 2 tuples "
         r"\(digest \w+\) in bolt 'ask.*opaque"
     )
     for _ in range(2):  # a restart remembers it

@@ -231,7 +231,7 @@ def test_a_table_of_another_builder_is_refused() -> None:
 
     with pytest.raises(TopologyError, match="join got 'latest' of another StreamBuilder"):
         sales.join(theirs, on="shop", state=state())
-    with pytest.raises(TopologyError, match="join takes no str"):
+    with pytest.raises(TopologyError, match="join does not accept a str"):
         theirs.join("sales", on="shop", state=state())  # type: ignore[arg-type]
 
 

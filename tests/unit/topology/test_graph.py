@@ -89,5 +89,7 @@ def test_there_is_a_spout_at_least() -> None:
 def test_a_spout_whose_batches_nobody_plans_for_tasks_stays_alone(kind: SpoutKind) -> None:
     alone = Component("frames", kind, object(), 1, STREAMS)
 
-    with pytest.raises(TopologyError, match=r"'frames' cannot share .* got 's' as well; .* alone"):
+    with pytest.raises(
+        TopologyError, match=r"'frames' cannot share .* got 's' as well; .* only spout"
+    ):
         Graph.of("t", [Component("s", SPOUT.kind, object(), 1, STREAMS), alone])

@@ -71,7 +71,7 @@ def test_a_spout_needs_an_id_of_its_own(id: str) -> None:
 
 
 def test_a_bad_spout_is_refused_as_in_the_constructor() -> None:
-    with pytest.raises(TopologyError, match="has no spout; got None for 'more'"):
+    with pytest.raises(TopologyError, match="spout is missing; got None for 'more'"):
         two().set_spout("more", None)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="parallelism of 'more' is wrong; got 0"):
         two().set_spout("more", Opaque(Source("more")), 0)

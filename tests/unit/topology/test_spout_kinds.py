@@ -305,7 +305,7 @@ def test_one_whose_batches_nobody_plans_makes_no_dead_letters(spout: Any) -> Non
     letters = open_state("memory:letters")
     made = TransactionalTopologyBuilder("t", "s", spout, dead_letters=letters)
 
-    with pytest.raises(TopologyError, match="no component that can make one"):
+    with pytest.raises(TopologyError, match="none of its components can produce a dead letter"):
         made.build_topology()
 
 

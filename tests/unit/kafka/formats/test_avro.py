@@ -455,7 +455,7 @@ class Named(Record):
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        ("string", None, "field 'v' is NULL, which has no null"),
+        ("string", None, "field 'v' is NULL, but its schema does not allow null"),
         ("boolean", None, "field 'v' is NULL"),
         (COLOUR, "GREEN", "expected one of RED, BLUE"),
         ({"type": "array", "items": "boolean"}, '["no"]', "boolean"),

@@ -74,7 +74,9 @@ def test_null_is_kept_where_the_message_can_tell(schema_registry: SchemaRegistry
 
     (row,) = read(format, written(format, None, None, None, None, None, 0))
     assert row == {"a": None, "b": None, "c": None, "d": None, "e": "[]", "f": 0}
-    with pytest.raises(ValueRefusedError, match="field 'f' is NULL, which its message cannot tell"):
+    with pytest.raises(
+        ValueRefusedError, match="field 'f' is NULL, which its message cannot express"
+    ):
         written(format, None, None, None, None, None, None)
 
 
