@@ -1141,7 +1141,7 @@ class Grouped:
         with self.stream.draft.all_or_nothing():
             taken = self.stream.draft.id_of_table(id, operator, state)
             key, value = bolt.key_fields(fields), bolt.value_fields(fields)
-            kinds = tuple(bolt.aggregates.values())
+            kinds = bolt.stored_aggregates(fields)
             kept = state.named(taken).with_columns(key, value, kinds)
             columns = stream_fields(ReaderView(kept.layout(taken)).fields)
             node = TableNode(taken, self.stream.ports, 1, kept, None, bolt, fields, columns)
