@@ -147,16 +147,21 @@ def test_among_equal_values_the_larger_text_of_the_labels_counts() -> None:
     assert found.column("topn_x").to_pylist() == ["[[7,2],[7,1],[7,12]]"]
 
 
-def test_decimals_are_ordered_as_numbers_and_kept_as_text_with_all_digits() -> None:
+@pytest.mark.parametrize("rows_min", [0, 100], ids=["columns", "python"])
+def test_decimals_are_ordered_as_numbers_and_kept_as_text_with_all_digits(
+    monkeypatch: pytest.MonkeyPatch, rows_min: int
+) -> None:
+    monkeypatch.setattr(largest_entries, "ROWS_MIN", rows_min)
     best = Best("decimal(20,7)", 3, ("seen",))
     at = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
-    rows = [{"key": "a", "x": Decimal(x), "seen": at} for x in ("9", "-10", "90071992547.4099301")]
+    rows = [{"key": "a", "x": Decimal(x), "seen": at} for x in ("9", "-10", "10.0000001")]
+    tasks = [pa.RecordBatch.from_pylist([row], best.fields.arrow_schema()) for row in rows]
 
-    found = best.partials([pa.RecordBatch.from_pylist(rows, best.fields.arrow_schema())])
+    found = best.partials(tasks)
 
     assert json.loads(found.column("topn_x")[0].as_py()) == [
         [x, "2026-01-31T12:00:00.000000+00:00"]
-        for x in ("90071992547.4099301", "9.0000000", "-10.0000000")
+        for x in ("10.0000001", "9.0000000", "-10.0000000")
     ]
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cmp_to_key
 from random import Random
 from typing import Any
@@ -123,11 +123,12 @@ class Top:
         assert not counted, "rows without a level"
 
 
-def rankings() -> Iterator[Ranking]:
-    yield ranking(2, "at")
-    yield ranking(1, "price", "at", smallest=["price"])
-    yield ranking(3, "at", per=["shop"], smallest=["at"])
-    yield ranking(1, "item", per=["shop", "at"])
+RANKINGS = {
+    "all": ranking(2, "at"),
+    "cheapest": ranking(1, "price", "at", smallest=["price"]),
+    "shops": ranking(3, "at", per=["shop"], smallest=["at"]),
+    "by-key": ranking(1, "item", per=["shop", "at"]),
+}
 
 
 def drawn(chance: Random, drift: int) -> Row:
@@ -137,7 +138,7 @@ def drawn(chance: Random, drift: int) -> Row:
 
 @pytest.mark.rule("txtopo.streams.top_rows", "Rules", 1)
 @pytest.mark.rule("txtopo.streams.top_rows", "Rules", 3)
-@pytest.mark.parametrize("ranked", [*rankings()], ids=str)
+@pytest.mark.parametrize("ranked", RANKINGS.values(), ids=RANKINGS)
 def test_the_top_is_that_of_the_current_rows(ranked: Ranking) -> None:
     """Rows rise and fall together for a while, so that levels are used up, and overflow."""
     for seed in range(2):
@@ -270,7 +271,7 @@ def test_a_changed_program_ranks_the_stored_rows_as_before() -> None:
     told = []
     for given in ({"n": 3}, {"n": 2}, {"n": 3, "smallest": "price"}, {"n": 3, "per": "shop"}):
         items = table()
-        items.top(by="price", **given)  # type: ignore[arg-type]
+        items.top(by="price", **given)
         graph = items.draft.build_topology().graph
         told.append(traits_of(graph.components["items_top"].prototype).rows)
 
