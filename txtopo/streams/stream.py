@@ -1588,7 +1588,7 @@ class Table:
 
         A row that falls, or is removed, makes room for the next one. The result is a table of its
         own: its key is the columns of *per* and ``rank``, from 1; its value is the other columns of
-        this table. So ``SELECT * FROM orders_top ORDER BY rank`` shows it. Of rows that are equal
+        this table. In SQL, ``SELECT * FROM orders_top_view ORDER BY rank`` shows it. Of rows that are equal
         in *by*, the one with the smaller key comes first. NaN is the largest number; a row with a
         NULL in *by* has no rank. See :mod:`txtopo.streams.top_rows`.
 

@@ -66,7 +66,7 @@ if TYPE_CHECKING:
 RANK = Field("rank", "long")
 """The column with the rank of a row, from 1."""
 
-LEVEL = Field("level", "long")
+LEVEL = Field("top_level", "long")
 """The column with the level of a row, from 0."""
 
 COUNT = Field("rows", "long")
