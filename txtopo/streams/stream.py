@@ -1588,9 +1588,9 @@ class Table:
 
         A row that falls, or is removed, makes room for the next one. The result is a table of its
         own: its key is the columns of *per* and ``rank``, from 1; its value is the other columns of
-        this table. In SQL, ``SELECT * FROM orders_top_view ORDER BY rank`` shows it. Of rows that are equal
-        in *by*, the one with the smaller key comes first. NaN is the largest number; a row with a
-        NULL in *by* has no rank. See :mod:`txtopo.streams.top_rows`.
+        this table. ``SELECT * FROM orders_top_view ORDER BY rank`` shows it in SQL. Of rows that
+        are equal in *by*, the one with the smaller key comes first. NaN is the largest number; a
+        row with a NULL in *by* has no rank. See :mod:`txtopo.streams.top_rows`.
 
         Beside the result, two tables keep what may come in: ``…_rows`` has all rows of this table
         again, and ``…_levels`` says where they are. A txid writes the rows that have changed, and

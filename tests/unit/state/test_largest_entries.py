@@ -160,8 +160,7 @@ def test_decimals_are_ordered_as_numbers_and_kept_as_text_with_all_digits(
     found = best.partials(tasks)
 
     assert json.loads(found.column("topn_x")[0].as_py()) == [
-        [x, "2026-01-31T12:00:00.000000+00:00"]
-        for x in ("10.0000001", "9.0000000", "-10.0000000")
+        [x, "2026-01-31T12:00:00.000000+00:00"] for x in ("10.0000001", "9.0000000", "-10.0000000")
     ]
 
 
