@@ -80,8 +80,8 @@ LEVELS, ROWS = "levels", "rows"
 
 N_MAX = 10_000
 
-_GROUP = ""
-"""The column with the number of a group: no declared field has an empty name."""
+_FIRST = ""
+"""The column by which rows are sorted first: no declared field has an empty name."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -140,7 +140,7 @@ def most_rows(n: int, level: int) -> int:
 
 
 @dataclass(slots=True)
-class Lines:
+class Levels:
     """The levels of the groups that a txid changes, group by group.
 
     Attributes:
@@ -156,7 +156,7 @@ class Lines:
     group: Numbers
 
     @classmethod
-    def of(cls, table: pa.Table) -> Lines:
+    def of(cls, table: pa.Table) -> Levels:
         """Return lines that are sorted by group and level; the first level of a group is 0."""
         level, count = (
             np.array(table.column(name).to_numpy(), np.int64) for name in (LEVEL.name, COUNT.name)
@@ -218,7 +218,7 @@ class TopRows(TableCommitter):
         """Return what a state has of some groups; None if all rows are one group."""
         return values.all_columns() if groups is None else values.columns_starting(groups)
 
-    def _lines(self, levels: StateTransaction, changes: pa.Table) -> Lines:
+    def _lines(self, levels: StateTransaction, changes: pa.Table) -> Levels:
         """Return the levels of the groups that rows are of."""
         per = list(self._ranking.per)
         groups = last_of_each(changes.select(per), len(per)) if per else None
@@ -233,9 +233,9 @@ class TopRows(TableCommitter):
             known[each.name] if each.name in known else pa.nulls(new, each.type)
             for each in found.schema
         ]
-        return Lines.of(pa.concat_tables([found, pa.table(columns, schema=found.schema)]))
+        return Levels.of(pa.concat_tables([found, pa.table(columns, schema=found.schema)]))
 
-    def _places(self, lines: Lines, changes: pa.Table) -> Numbers:
+    def _places(self, lines: Levels, changes: pa.Table) -> Numbers:
         """Return the line of the level of each row."""
         ranking = self._ranking
         names = [*ranking.per, *ranking.compared]
@@ -243,22 +243,20 @@ class TopRows(TableCommitter):
             [*ranking.per, *(f"{LAST}{name}" for name in ranking.compared)]
         ).rename_columns(names)
         both = pa.concat_tables([changes.select(names), ends])
-        is_line = np.arange(both.num_rows) >= changes.num_rows
         # The last level has no end, so that it comes behind all rows of its group.
-        endless = is_line & ~flags_of(both.column(ranking.by[0]).is_valid())
-        both = both.append_column("endless", pa.array(endless))
-        both = both.append_column("is_line", pa.array(is_line))
-        # A row that is the last one of a level comes before its end. Levels keep their order.
-        sorted_by = [*ranking.per, "endless", *ranking.compared, "is_line"]
+        both = both.append_column(_FIRST, both.column(ranking.by[0]).is_null())
+        # A row that equals the end of a level is still in it: equal rows keep their order here,
+        # in which rows are before ends, and an end before that of the next level.
+        sorted_by = [*ranking.per, _FIRST, *ranking.compared]
         order = order_of(both, sorted_by, ranking.falling).to_numpy()
-        ended = np.where(is_line[order], np.arange(len(order)), len(order))
+        ended = np.where(order >= changes.num_rows, np.arange(len(order)), len(order))
         following = np.minimum.accumulate(ended[::-1])[::-1]
         found = np.empty(len(order), np.int64)
         found[order] = order[following] - changes.num_rows
         return found[: changes.num_rows]
 
     def _ranked(
-        self, levels: StateTransaction, kept: StateTransaction, lines: Lines, changes: pa.Table
+        self, levels: StateTransaction, kept: StateTransaction, lines: Levels, changes: pa.Table
     ) -> tuple[pa.Table, pa.Table]:
         """Write the changes.
 
@@ -285,8 +283,8 @@ class TopRows(TableCommitter):
         line = positions(rows.select(wanted.column_names), wanted).to_numpy()
         group = lines.group[line]
 
-        numbered = rows.append_column(_GROUP, pa.array(group))
-        order = order_of(numbered, [_GROUP, *ranking.compared], ranking.falling).to_numpy()
+        numbered = rows.append_column(_FIRST, pa.array(group))
+        order = order_of(numbered, [_FIRST, *ranking.compared], ranking.falling).to_numpy()
         rows, group, is_new = rows.take(pa.array(order)), group[order], is_new[order]
         rank = np.arange(len(group)) - np.searchsorted(group, group)
         filled = np.log2(rank // (2 * ranking.n) + 1).astype(np.int64)
@@ -308,7 +306,7 @@ class TopRows(TableCommitter):
         groups = lines.table.filter(pa.array(lines.level == 0)).filter(pa.array(depth >= 0))
         return groups, found
 
-    def _depths(self, lines: Lines, place: Numbers) -> tuple[Flags, Numbers]:
+    def _depths(self, lines: Levels, place: Numbers) -> tuple[Flags, Numbers]:
         """Return which lines have to be read, and up to which level those of each group are filled.
 
         The depth may be one of a level that is new. It is -1 if the group has no change in the
@@ -333,7 +331,7 @@ class TopRows(TableCommitter):
     def _write_lines(
         self,
         levels: StateTransaction,
-        lines: Lines,
+        lines: Levels,
         place: Numbers,
         depth: Numbers,
         rows: pa.Table,
