@@ -26,7 +26,7 @@ from txtopo.errors import TxtopoError
 from txtopo.extras import EXTRAS, remedy
 from txtopo.log_records import one_line
 from txtopo.operations.ensemble import Ensemble
-from txtopo.runtime.needs import missing_packages, needed_servers, silent
+from txtopo.runtime.needs import missing_packages, needed_servers, shown_name, silent
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
 
@@ -199,7 +199,7 @@ def _topology(chosen: Choices, place: str) -> Iterator[Examined]:
     )
     named = {each.name for each in silences}
     for server, needing in needed.items():
-        if (name := f"{server.name}, for {needing}") not in named:
+        if (name := shown_name(server, needing)) not in named:
             yield Examined(name, "ok", "a connection was opened")
 
 

@@ -13,7 +13,7 @@ from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.clock import now
 from txtopo.errors import StateUsageError
@@ -225,12 +225,12 @@ class RunHandle(Generic[P]):
     def _hindrances(self) -> str:
         """Return what may keep the topology from its end, as the next parts of an error."""
         told = [f"its last failure was {_failure(each)}" for each in self.board.failures(1)]
-        held = (self._driver.pace or {}).get("held_back") or {}
-        told += [
-            f"{name!r} is held back: {why}" for name, why in cast("dict[str, str]", held).items()
-        ]
+        held: Any = (self._driver.pace or {}).get("held_back") or {}
+        told += [f"{name!r} is held back: {why}" for name, why in held.items()]
         if self.last_progress is None:
-            told += [f"when it started, {each}" for each in self._silent]
+            told += [
+                f"{each.name} did not answer at its start: {each.found}" for each in self._silent
+            ]
         return "".join(f"; {each}" for each in told)
 
     def deactivate(self) -> None:

@@ -46,9 +46,6 @@ class SilentServer:
     name: str
     found: str
 
-    def __str__(self) -> str:
-        return f"{self.name}, does not answer: {self.found}"
-
 
 def check_packages(graph: Graph, config: AnyConfig) -> None:
     """Check that each package which a topology needs can be imported.
@@ -109,10 +106,11 @@ def warn_of_silent_servers(graph: Graph, config: AnyConfig) -> list[SilentServer
     found = silent(needed_servers(graph, config))
     for each in found:
         _logger.warning(
-            "topology %r: %s; the start continues, and the run tries it again; start the server, "
-            "or repair its address",
+            "topology %r: %s does not answer: %s; the start continues, and the run tries it again; "
+            "start the server, or repair its address",
             graph.id,
-            each,
+            each.name,
+            each.found,
             extra={"topology": graph.id, "cause": each.found},
         )
     return found
@@ -121,9 +119,14 @@ def warn_of_silent_servers(graph: Graph, config: AnyConfig) -> list[SilentServer
 def silent(needed: Mapping[Server, str]) -> list[SilentServer]:
     """Try each of these servers once, and return those that do not answer."""
     return [
-        SilentServer(f"{each.server.name}, for {needed[each.server]}", each.found)
+        SilentServer(shown_name(each.server, needed[each.server]), each.found)
         for each in silent_servers([*needed])
     ]
+
+
+def shown_name(server: Server, needed_by: str) -> str:
+    """Return a server with what needs it, for messages."""
+    return f"{server.name} ({needed_by})"
 
 
 def _ensemble_of(graph: Graph, config: AnyConfig) -> ZooKeeper | None:

@@ -426,7 +426,7 @@ def test_the_doctor_says_what_a_topology_lacks(
         "state counts.counts needs the package redis; it is not installed; install it with: "
         "pip install 'txtopo[redis]'"
     )
-    for server in "Kafka, for spout 'words'", "Redis, for state counts.counts":
+    for server in "Kafka (spout 'words')", "Redis (state counts.counts)":
         assert checks[server]["status"] == "failed"
         assert "127.0.0.1:1 refuses connections" in checks[server]["found"]
     assert "s3cret-word" not in out

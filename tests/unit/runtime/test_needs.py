@@ -97,13 +97,13 @@ def test_a_silent_server_is_told_before_anything_runs_and_in_the_timeout(
     told = next(each for each in warnings if each.__dict__["cause"] == SAID)
     failure = next(each for each in warnings if "controller" in str(each.__dict__["cause"]))
     assert told.getMessage() == (
-        f"topology 'counting': Kafka, for spout 'words', does not answer: {SAID}; the start "
+        f"topology 'counting': Kafka (spout 'words') does not answer: {SAID}; the start "
         "continues, and the run tries it again; start the server, or repair its address"
     )
     assert warnings.index(told) < warnings.index(failure)
     assert str(caught.value).endswith(
         "; its last failure was InfrastructureError: timed out while waiting for controller in "
-        f"'words'; when it started, Kafka, for spout 'words', does not answer: {SAID}"
+        f"'words'; Kafka (spout 'words') did not answer at its start: {SAID}"
     )
 
 
@@ -136,7 +136,7 @@ def test_an_at_least_once_topology_tells_of_a_silent_server(
     builder.build_topology().start(config=AtLeastOnceConfig(carrier="local")).stop()
 
     assert (
-        "RabbitMQ, for spout 'words', does not answer: nowhere.invalid:5672 cannot be resolved"
+        "RabbitMQ (spout 'words') does not answer: nowhere.invalid:5672 cannot be resolved"
     ) in caplog.text
     assert "secret" not in caplog.text
 
