@@ -92,7 +92,8 @@ FACES = {
     "txtopo.plugins.stores": """
         Aggregate AnchoredFactory BOUND BackendFactory BackingMap CheckingFactory Claim
         ClientFactory ComparesAndPuts ConnectingFactory Contents CopyAttempt Database Field Fields
-        FrameBackend FrameFactory FrameSnapshot FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges
+        FrameBackend FrameFactory FrameSnapshot FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger
+        MapFactory Merges
         NamingFactory OpaqueMap Owner Server
         Puts Replacement Row QueryBackend QueryRows RowBackend RowText Snapshot Standing
         StateBackend StateKind StateMode StateSize StateTable Statement StoredUndo
