@@ -224,7 +224,7 @@ class RunHandle(Generic[P]):
 
     def _hindrances(self) -> str:
         """Return what may keep the topology from its end, as the next parts of an error."""
-        told = [f"its last failure was {_failure(each)}" for each in self.board.failures(1)]
+        told = [_last_failure(each) for each in self.board.failures(1)]
         held: Any = (self._driver.pace or {}).get("held_back") or {}
         told += [f"{name!r} is held back: {why}" for name, why in held.items()]
         if self.last_progress is None:
@@ -273,9 +273,9 @@ def done_in(future: Future[Any], timeout: float | None) -> bool:
     return future.done()
 
 
-def _failure(row: Mapping[str, Any]) -> str:
-    where = "" if row["component"] is None else f" in {row['component']!r}"
-    return f"{row['cause']}{where}"
+def _last_failure(row: Mapping[str, Any]) -> str:
+    where = "" if row["component"] is None else f", in {row['component']!r},"
+    return f"its last failure{where} was {row['cause']}"
 
 
 class RecentProgress(TopologyListener, Generic[P]):

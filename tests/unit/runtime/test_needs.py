@@ -102,8 +102,8 @@ def test_a_silent_server_is_told_before_anything_runs_and_in_the_timeout(
     )
     assert warnings.index(told) < warnings.index(failure)
     assert str(caught.value).endswith(
-        "; its last failure was InfrastructureError: timed out while waiting for controller in "
-        f"'words'; Kafka (spout 'words') did not answer at its start: {SAID}"
+        "; its last failure, in 'words', was InfrastructureError: timed out while waiting for "
+        f"controller; Kafka (spout 'words') did not answer at its start: {SAID}"
     )
 
 
