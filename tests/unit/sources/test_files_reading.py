@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -44,6 +46,15 @@ def test_csv_knows_nulls_quotes_and_missing_ends(tmp_path: Path) -> None:
     assert sorted(emit(made, metadata), key=str) == sorted(
         [("a,b", 1), (None, 2), ("", 3), (None, None)], key=str
     )
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_value_that_is_missing_at_the_end_of_a_file_is_null(tmp_path: Path, end: str) -> None:
+    """Arrow took it for a value in quotes, since there is one in its line."""
+    (tmp_path / "a.csv").write_text(f'name,amount\n"a",1\n"b",{end}')
+    made = spout(tmp_path)
+
+    assert sorted(emit(made, Planner(made).plan())) == [("a", 1), ("b", None)]
 
 
 def test_csv_without_a_header_is_read_by_position(tmp_path: Path) -> None:
@@ -465,3 +476,32 @@ def test_a_bad_record_of_several_lines_is_named(tmp_path: Path, text: str, told:
 def test_only_csv_has_values_of_several_lines(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="multiline=True is for CSV; got format='json'"):
         spout(tmp_path, "json", multiline=True)
+
+
+REQUIRED = Fields("name string!, amount long")
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_a_record_without_a_required_field_cannot_be_read(tmp_path: Path, format: Any) -> None:
+    """Another field may be NULL. A value that is missing is one that is NULL."""
+    if format == "csv":
+        (tmp_path / "a").write_text('name,amount\n"",1\n,2\n')
+    elif format == "json":
+        (tmp_path / "a").write_text('{"name": "", "amount": 1}\n{"amount": 2}\n{"name": null}\n')
+    else:
+        pq.write_table(pa.table({"name": ["", None], "amount": [1, 2]}), tmp_path / "a")
+    made = FilesTransactionalSpout(tmp_path, REQUIRED, format, partitions=1)
+    metadata = Planner(made).plan()
+    letters: list[Any] = []
+    emitted = Emitted(made, letters)
+
+    with pytest.raises(EmitError, match=r"field 'name' of (line|row) . of .*NULL or missing, and"):
+        emit(made, metadata)
+    emitter = made.emitter(Config(), context())
+    emitter.emit_batch(TransactionAttempt(1), metadata, emitted.collector)
+    emitted.collector.close()
+
+    assert emitted.rows == [("", 1)]
+    assert [json.loads(letter[3])["file"] for letter in letters] == [str(tmp_path / "a")] * (
+        2 if format == "json" else 1
+    )

@@ -23,7 +23,7 @@ from txtopo.sources.files.source import (
     from_json,
     is_open,
 )
-from txtopo.sources.json_objects import bytes_of, objects
+from txtopo.sources.json_objects import SAMPLE_RECORDS_MAX, bytes_of, objects, seen_fields
 from txtopo.sources.values import (
     INT96_UNIT,
     UnreadableRow,
@@ -101,8 +101,9 @@ class FilesEmitter(TransactionalEmitter):
         self._source = source
         self._format = format
         self._fields = fields
-        self._schema = fields.arrow_schema()
+        self._schema = fields.read_schema()
         self._context = context
+        self._looked = False
 
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
@@ -208,6 +209,10 @@ class FilesEmitter(TransactionalEmitter):
         collector: BatchOutputCollector,
     ) -> pa.Table:
         """Return lines as columns; *before* are the lines and bytes of the range before them."""
+        if self._format.name == "json" and not self._looked:
+            self._looked = True
+            first = body.split(b"\n", SAMPLE_RECORDS_MAX)[:SAMPLE_RECORDS_MAX]
+            collector.saw(seen_fields(first, self._fields.names))
         try:
             return self._parse(body, header, self._schema)
         except (ValueError, TypeError) as error:
@@ -219,11 +224,11 @@ class FilesEmitter(TransactionalEmitter):
             # A type that text cannot have is not the fault of a line.
             if isinstance(error, TypeError) or not collector.takes_dead_letters:
                 bad = first_unreadable(len(lines), self._schema, read)
-                line = None
+                number = None
                 if bad.row is not None:
                     newlines = _newlines(lines[: bad.row])
-                    line = self._lines_before(each) + before[0] + newlines + 1
-                raise self._bad(each.file, "line", line, bad, error) from error
+                    number = self._lines_before(each) + before[0] + newlines + 1
+                raise self._bad(each.file, "line", number, bad, error) from error
 
         counted = each.start <= COUNTED_BYTES_MAX
         first = self._lines_before(each) + before[0] + 1 if counted else None
@@ -377,6 +382,8 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
     )
 
     def parsed(lines: bytes, asked: pa.Schema = asked) -> pa.Table:
+        # Without it, Arrow takes an empty value at the very end for one in quotes, if there is any.
+        lines = lines if lines.endswith(b"\n") else lines + b"\n"
         return arrow_csv.read_csv(
             pa.BufferReader(lines),
             arrow_csv.ReadOptions(

@@ -10,7 +10,7 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
@@ -269,7 +269,7 @@ class FileFormat:
     header: bool = True
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
-    multiline: bool = False
+    multiline: bool = field(default=False, repr=False)  # an identity of a lookup is its repr
 
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
