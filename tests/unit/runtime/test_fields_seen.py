@@ -27,7 +27,7 @@ from txtopo.spouts import FilesTransactionalSpout, MemoryTransactionalSpout
 def test_a_field_that_no_record_of_the_first_batch_has_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each task sees some records, here all but those after its last full line. A field that one of them has is there."""
+    """Each task looks at the full lines of its first block. A field of one of them is there."""
     records: list[Any] = [{"user": "a", "amount": 1}] * 40
     records[39] = {"user": "b", "note": None, "meta": {"usr": 1}}
     (tmp_path / "a").write_text("".join(json.dumps(record) + "\n" for record in records))
