@@ -211,8 +211,8 @@ class FilesEmitter(TransactionalEmitter):
         """Return lines as columns; *before* are the lines and bytes of the range before them."""
         if self._format.name == "json" and not self._looked:
             self._looked = True
-            first = body.split(b"\n", SAMPLE_RECORDS_MAX)[:SAMPLE_RECORDS_MAX]
-            collector.saw(seen_fields(first, self._fields.names))
+            lines = body.split(b"\n", SAMPLE_RECORDS_MAX)[:SAMPLE_RECORDS_MAX]
+            collector.saw(seen_fields(lines, self._fields.names))
         try:
             return self._parse(body, header, self._schema)
         except (ValueError, TypeError) as error:
