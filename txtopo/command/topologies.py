@@ -26,7 +26,7 @@ from txtopo.command.output import (
     print_table,
 )
 from txtopo.command.page_client import PageClient
-from txtopo.config import Config
+from txtopo.config import PROGRESS_FILE, Config
 from txtopo.ensemble.commands import Answer, Desired
 from txtopo.ensemble.embedded import HOST
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
@@ -47,8 +47,11 @@ def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
     except ConfigError as error:
         if error.facts.get("setting") != "zookeeper.dir" or chosen.folder is not None:
             raise
+        here = "another ensemble"
+        if Path(PROGRESS_FILE.partition(":")[2]).exists():
+            here = f"{PROGRESS_FILE}, which is here,"
         raise ConfigError(
-            f"{error}; name it by --dir, or another ensemble by --zookeeper", **error.facts
+            f"{error}; name it by --dir, or {here} by --zookeeper", **error.facts
         ) from error
     with ensemble:
         yield ensemble
