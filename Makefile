@@ -110,7 +110,7 @@ services:  ## install the servers that tests use (as root on Debian; else says w
 
 simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults, and PROGRAMS=2000 of streams; SEED=7 replays one
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
-		--processes $(CORES) --report docs/reference/simulation.md) $(ARGS)
+		--processes $(CORES) --report docs/proof/simulation.md) $(ARGS)
 	$(if $(SEED),,@$(MAKE) simulate-streams)
 
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
@@ -123,12 +123,12 @@ simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, a
 	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --page
 
 simulate-streams: $(READY)  ## the same of random programs of streams: PROGRAMS=2000 seeds, two programs each
-	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/reference/simulation.md
+	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/proof/simulation.md
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)
 
-power: java services jars-try $(READY)  ## what each test costs and which planted bugs it catches, for hours; writes docs/reference/power.md
+power: java services jars-try $(READY)  ## what each test costs and which planted bugs it catches, for hours; writes docs/proof/power.md
 	$(PYTHON) -m tests.faults.power $(ARGS)
 
 fuzz: $(READY)  ## INPUTS=100000 mutated inputs for every reader: no crash, no hang, no other rows
@@ -138,7 +138,7 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 	$(PYTHON) -m tests.faults.simulated.crash_points
 	$(PYTHON) -m tests.faults.processes.campaign --kills $(KILLS) $(ARGS)
 
-rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/reference/faults.md
+rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/proof/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
 servers: java services kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
@@ -150,7 +150,7 @@ release: $(READY)  ## build the sdist and the wheel of the last commit into dist
 versions: java services $(READY)  ## the tests with other versions, an hour; writes docs/reference/versions.md
 	$(PYTHON) -m tests.harness.versions $(ARGS)
 
-licences: $(READY)  ## list the licence of each dependency in docs/reference/licences.md
+licences: $(READY)  ## list the licence of each dependency in docs/proof/licences.md
 	$(PYTHON) -m tests.harness.licences
 
 screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md with Chromium
@@ -159,13 +159,13 @@ screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md wit
 pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record the demo is run again
 	$(PYTHON) -m tests.faults.pictures $(ARGS)
 
-soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/reference/soak.md
+soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/proof/soak.md
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
-networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/reference/networks.md
+networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/proof/networks.md
 	$(PYTHON) -m tests.faults.networks $(ARGS)
 
-cluster: java services kafka $(READY)  ## works on Spark standalone, whose machines die, hang, come and go; writes docs/reference/cluster.md
+cluster: java services kafka $(READY)  ## works on Spark standalone, whose machines die, hang, come and go; writes docs/proof/cluster.md
 	$(PYTHON) -m tests.services.cluster $(ARGS)
 
 docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors

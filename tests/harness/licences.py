@@ -1,4 +1,4 @@
-"""List the licence of every dependency: ``make licences``; writes ``docs/reference/licences.md``.
+"""List the licence of every dependency: ``make licences``; writes ``docs/proof/licences.md``.
 
 A package says its licence in one of three fields of its metadata, so they are asked in turn.
 """
@@ -16,7 +16,7 @@ from tests.harness.processes import ROOT
 from tests.harness.report_page import DOCS, table, write_page
 from tests.harness.versions import spelled
 
-PAGE = DOCS / "reference" / "licences.md"
+PAGE = DOCS / "proof" / "licences.md"
 COLUMNS = ("package", "licence", "needed by")
 HEAD = """# Licences
 

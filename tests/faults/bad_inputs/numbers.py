@@ -2,7 +2,7 @@
 
 A number is *tested*, by tests of this folder or of others. It is tested *in part* if something of
 it belongs to a component that does not exist yet. Else it is *open*.
-``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/reference/bad-inputs.md``.
+``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/proof/bad-inputs.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tests.faults.bad_inputs.inputs import INPUTS
 from tests.harness.report_page import DOCS, table, write_page
 
-PAGE = DOCS / "reference" / "bad-inputs.md"
+PAGE = DOCS / "proof" / "bad-inputs.md"
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 _BUILDERS = "tests/unit/builders/test_mistakes.py::test_"

@@ -10,7 +10,7 @@ from statistics import median_high
 from tests.faults.mutants.trial import Outcome
 from tests.harness.report_page import DOCS, table
 
-PAGE = DOCS / "reference" / "mutants.md"
+PAGE = DOCS / "proof" / "mutants.md"
 SIMULATOR_ALONE_MIN = 15
 """The simulator must catch at least this many bugs without another test."""
 

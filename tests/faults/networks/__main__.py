@@ -19,7 +19,7 @@ from tests.harness.processes import ROOT
 from tests.harness.report_page import DOCS, table, write_page
 
 RECORD = ROOT / ".networks.jsonl"
-PAGE = DOCS / "reference" / "networks.md"
+PAGE = DOCS / "proof" / "networks.md"
 
 
 def main() -> None:

@@ -25,7 +25,7 @@ from tests.faults.power.only_test_all import ONLY_TEST_ALL
 from tests.faults.power.trials import DEAR_S, Trial
 from tests.harness.report_page import DOCS, table, write_section
 
-PAGE = DOCS / "reference" / "power.md"
+PAGE = DOCS / "proof" / "power.md"
 START_S = 12.0
 """What a copy and the imports of pytest cost each bug."""
 SHOWN_OF_A_BUG = 3

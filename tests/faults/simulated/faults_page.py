@@ -1,4 +1,4 @@
-"""The sections of ``docs/reference/faults.md`` that ``make faults`` writes."""
+"""The sections of ``docs/proof/faults.md`` that ``make faults`` writes."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tests.faults.simulated.crash_cells import POINTS
 from tests.harness.report_page import DOCS, table
 from txtopo.state.backend import StateKind
 
-PAGE = DOCS / "reference" / "faults.md"
+PAGE = DOCS / "proof" / "faults.md"
 STORES = {"memory": "memory", "sqlite": "SQLite", "postgresql": "PostgreSQL"}
 HEAD = """# Faults
 

@@ -1,7 +1,7 @@
 """Run a hundred thousand seeds of all kinds, a part at a time: ``python -m …simulated.proof``.
 
 Each chunk of seeds is a line of a file of results, so a run that is ended continues where it was,
-and ``--page`` makes the sections of ``docs/reference/simulation.md`` of whatever is there.
+and ``--page`` makes the sections of ``docs/proof/simulation.md`` of whatever is there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.slots.command import judged
 from tests.harness.report_page import DOCS, with_section
 from txtopo.testing.simulation.campaign import CampaignReport, pinned_processes, run_chunk
 
-PAGE = DOCS / "reference" / "simulation.md"
+PAGE = DOCS / "proof" / "simulation.md"
 CHUNKS = 500
 """Into how many chunks each part is divided, so that all parts advance together."""
 

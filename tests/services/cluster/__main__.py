@@ -20,7 +20,7 @@ from tests.harness.report_page import DOCS, table, write_page
 from tests.services.cluster.rounds import CARRIERS, Result, Services, rounds_of, run_round
 from tests.services.cluster.situations import SITUATIONS
 
-PAGE = DOCS / "reference" / "cluster.md"
+PAGE = DOCS / "proof" / "cluster.md"
 RECORD = ROOT / ".cluster.jsonl"
 HEAD = """\
 # On a cluster
