@@ -43,6 +43,7 @@ from tests.harness.spark_session import SHORT_LIVED
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import PAGES
 from txtopo import open_state
+from txtopo.config import PROGRESS_FILE
 from txtopo.errors import TxtopoError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -237,6 +238,9 @@ NIGHTLY = frozenset(
     {"command-line", "dataframes", "reading-states", "spark-connect", "structured-streaming"}
 )
 
+# Pages that print what is there in the middle of a run.
+ONCE = frozenset({"backfill"})
+
 
 def pages_with_programs() -> list[Any]:
     """Return each page that has programs, with the marks of what they need."""
@@ -283,6 +287,8 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(
             text = text.replace(address, real(request.getfixturevalue(fixture)))
 
     run_page(python, page.name, text, tmp_path)
+    if (tmp_path / PROGRESS_FILE.removeprefix("file:")).exists() and page.stem not in ONCE:
+        run_page(python, page.name, text, tmp_path)  # it goes on, with nothing left to do
 
 
 @pytest.mark.parametrize("page", pages_with_tests())
