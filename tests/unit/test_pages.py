@@ -10,7 +10,9 @@ folder. Marks in the page, each a comment on the line before a block:
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
 "print", is the output of the program, or its log if it prints nothing; ``…`` stands for anything.
-The programs run in a process of their own, which is forked from one that has imported txtopo.
+The programs run in a process of their own, which is forked from one that has imported txtopo. Those
+that keep their progress in a file run twice: the second run finds nothing left to do, and prints
+the same.
 
 The tests in a page (a class or function of the name that pytest expects) run as well; those that
 are suites of txtopo, which its own stores run in ``make test``, do so in ``make test-all``.
