@@ -60,17 +60,19 @@ def test_a_suspended_leader_keeps_its_place_and_a_killed_one_loses_it(tmp_path: 
         assert leader.stdout is not None
         assert leader.stdout.readline() == b"leads\n"
         leader.send_signal(signal.SIGSTOP)
-        assert state.lead("standby", timeout_s=0.1, on_lost=nothing) is None
-        assert state.candidates() == ["process", "standby"]
+        try:
+            assert state.lead("standby", timeout_s=0.1, on_lost=nothing) is None
+            assert state.candidates() == ["process", "standby"]
+        finally:
+            leader.kill()
 
-        leader.kill()
         assert state.lead("standby", timeout_s=60, on_lost=nothing)
         assert state.leader() == "standby"
-        assert leader.stdin is not None
-        leader.stdin.close()  # now its child ends
 
 
-@pytest.mark.parametrize("change", [Path.unlink, lambda path: path.rename(path.with_name("x"))])
+@pytest.mark.parametrize(
+    "change", [Path.unlink, lambda path: path.rename(path.with_name("x"))], ids=["gone", "moved"]
+)
 @pytest.mark.rule("txtopo.ensemble.progress_file", "Rules", 3)
 def test_a_file_that_is_not_in_place_is_not_written(
     tmp_path: Path, change: Callable[[Path], object]
