@@ -492,6 +492,7 @@ def _unusable(hosts: str, why: str) -> ConfigError:
         f"zookeeper={hosts!r} cannot be used: {why}; expected the path of a file for progress "
         "alone, such as 'file:progress.db' or 'file:/folder/progress.db'",
         setting="zookeeper.hosts",
+        hosts=hosts,
     )
 
 
