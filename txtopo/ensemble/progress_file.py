@@ -79,6 +79,11 @@ def is_file(hosts: str) -> bool:
     return hosts.startswith(PREFIX)
 
 
+def path_in(hosts: str) -> Path:
+    """Return the path that ``ZooKeeper.hosts`` names."""
+    return Path(os.path.realpath(hosts.removeprefix(PREFIX)))
+
+
 class FileTransactionalState(TransactionalState):
     """One client of a file.
 
@@ -470,11 +475,12 @@ def _path_of(zookeeper: ZooKeeper, *, create: bool) -> Path:
                 f"zookeeper.{name} is for a ZooKeeper; got it with zookeeper={hosts!r}; leave it "
                 "out: the rights of the file say who may read it",
                 setting=f"zookeeper.{name}",
+                hosts=hosts,
             )
     named = hosts.removeprefix(PREFIX)
     if not named or (named.startswith("//") and not named.startswith("///")):
         raise _unusable(hosts, "it names no file")
-    path = Path(os.path.realpath(named))
+    path = path_in(hosts)
     if path.is_dir():
         raise _unusable(hosts, f"{path} is a folder")
     if not path.parent.is_dir():
