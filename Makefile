@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka flink jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka flink jars-try object-store services services-postgresql release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -105,6 +105,9 @@ versitygw:  ## build the S3 store of docker/compose.yml, which make test-all sta
 secrets:  ## make the passwords of docker/compose.yml
 	@.ci/secrets
 
+services-postgresql:
+	@.ci/services postgresql
+
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services
 
@@ -141,7 +144,7 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/proof/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
-servers: java services kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
+servers: java services-postgresql kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
 	@$(PYTHON) -m examples.servers
 
 release: $(READY)  ## build the sdist and the wheel of the last commit into dist/, and check them

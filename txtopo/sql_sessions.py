@@ -98,6 +98,17 @@ def set_up_postgresql(engine: Engine, more: Mapping[str, str] = _NONE) -> None:
     event.listen(engine, "begin", begun)
 
 
+def read_json_as_text(driver: Any) -> None:
+    """Let a connection of psycopg return JSON as the server's text, not as parsed values.
+
+    SQLAlchemy cannot inspect tables through it afterwards.
+    """
+    from psycopg.types.string import TextLoader
+
+    for kind in ("json", "jsonb"):
+        driver.adapters.register_loader(kind, TextLoader)
+
+
 def _set_up(driver: Any, settings: Mapping[str, str], *, whoever: bool = False) -> bool:
     """Set up a session in one round trip, and return whether it was done.
 

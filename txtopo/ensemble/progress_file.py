@@ -380,7 +380,9 @@ class _ProgressFile:
     def _call(self) -> Iterator[None]:
         with self._lock:
             if self._closed:
-                raise CoordinatorUnavailable(f"this client of {self._hosts!r} is closed")
+                raise CoordinatorUnavailable(
+                    f"this client of {self._hosts!r} is closed", hosts=self._hosts
+                )
             try:
                 yield
             except sqlite3.Error as error:

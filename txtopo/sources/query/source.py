@@ -23,7 +23,7 @@ from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.sources.query.keys import EXPECTED, KEY_TYPES, Gap, Key, PlannedKeys
 from txtopo.spouts.spout import other_position
-from txtopo.sql_sessions import set_up_mysql_query, set_up_postgresql
+from txtopo.sql_sessions import read_json_as_text, set_up_mysql_query, set_up_postgresql
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -154,6 +154,7 @@ class QuerySource:
             ) from None
         if engine.dialect.driver == "psycopg":
             set_up_postgresql(engine)
+            event.listen(engine, "connect", lambda driver, _: read_json_as_text(driver))
         elif engine.dialect.name == "postgresql":
             event.listen(engine, "connect", _set_time_zone)
         elif engine.dialect.name in ("mysql", "mariadb"):
