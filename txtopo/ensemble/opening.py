@@ -66,12 +66,12 @@ def open_transactional_state(
 
 
 def ensemble_servers(zookeeper: ZooKeeper) -> Sequence[Server]:
-    """Return the servers of an ensemble; none for ``"memory"`` and ``"embedded"``.
+    """Return the servers of an ensemble; none for a memory, a file or an embedded one.
 
     Raises:
         ConfigError: There is no such plug-in, or it cannot be imported.
     """
-    if zookeeper.hosts in ("memory", "embedded"):
+    if zookeeper.hosts in ("memory", "embedded") or is_file(zookeeper.hosts):
         return ()
     scheme = scheme_of(zookeeper.hosts)
     if scheme is not None:
