@@ -15,7 +15,6 @@ import click
 
 from txtopo.builders import ReliableTopology, Topology
 from txtopo.carriers.session import active_session, mark_own, open_session
-from txtopo.clock import now
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_note
@@ -33,7 +32,7 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
+from txtopo.ui.progress_bar import PacedLine, ProgressBar, details_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -189,13 +188,12 @@ class ProgressLines(TopologyListener):
     """Shows the progress of a run as lines, where rich is not installed."""
 
     def __init__(self) -> None:
-        self._last_s = -LINE_EVERY_S
         self._details = ""
-        self._late = LateLine(LINE_EVERY_S, lambda: print_note(self._details))
+        self._paced = PacedLine(LINE_EVERY_S, lambda: print_note(self._details))
 
     def close(self) -> None:
         """Print nothing more; a bar would give the terminal back."""
-        self._late.drop()
+        self._paced.drop()
 
     def on_change(self, change: TopologyEvent) -> None:
         """Print a change, and a progress at most every few seconds."""
@@ -206,14 +204,9 @@ class ProgressLines(TopologyListener):
                 print_note("standby")
             case BatchCommitted(progress) | Progressed(progress):
                 self._details = details_of(progress)
-                if now() - self._last_s >= LINE_EVERY_S:
-                    self._last_s = now()
-                    self._late.drop()
-                    print_note(self._details)
-                else:
-                    self._late.expect()
+                self._paced.changed(progress.timestamp_s)
             case Stopped():
-                self._late.drop()
+                self._paced.drop()
                 print_note("stopped" if change.error is None else "failed")
 
 
