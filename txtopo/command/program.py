@@ -36,6 +36,7 @@ from txtopo.errors import (
 )
 from txtopo.log_records import one_line
 from txtopo.state.registry import redacted_url
+from txtopo.uncaught import cause_line
 
 DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, DEPOSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -67,6 +68,8 @@ def run(arguments: list[str] | None = None) -> int:
         if chosen.traceback:
             traceback.print_exc()
         print_note(f"txtopo: {error}")
+        if not chosen.traceback and (cause := cause_line(error)) is not None:
+            print_note(f"  {cause}; --traceback shows where it was raised")
         return code_of(error)
     except Exception as error:  # noqa: BLE001 - of user code, or a mistake of ours
         if chosen.traceback:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txtopo.builders import ReliableTopology, Topology
-from txtopo.carriers.session import active_session, mark_own, open_session
+from txtopo.carriers.session import active_session, open_own_session
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_note
@@ -83,8 +83,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     """
     topology = load_topology(place, chosen.modules)
     config = chosen.config_of(topology)
+    _log_in_lines(traceback=chosen.traceback)
     session = _session(topology, config, master)
-    _log_in_lines()
     listener = ProgressBar() if find_spec("rich") else ProgressLines()
     started: TopologyRun | ReliableRun
     try:
@@ -125,14 +125,12 @@ def _session(
             got=master,
         )
     conf = engine_session_conf(topology.graph) if isinstance(topology, Topology) else {}
-    session, _ = open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
-    mark_own(session)
-    return session
+    return open_own_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
 
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
     """Wait for the end, and return the exit code; a signal stops the run in order."""
-    # The replaced handlers include Spark's own for ^C, which cancels the current commit.
+    # If the module has opened the session, Spark's own handler for ^C is among those replaced.
     asked, dropped = _REPLIES[started.board.kind]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_interrupt, asked, dropped))
@@ -210,16 +208,22 @@ class ProgressLines(TopologyListener):
                 print_note("stopped" if change.error is None else "failed")
 
 
-def _log_in_lines() -> None:
+def _log_in_lines(*, traceback: bool) -> None:
     """Print warnings and errors as lines on standard error, unless the module has set up a log."""
     if not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(_Line("%(asctime)s %(message)s", "%H:%M:%S"))
-        # The error that ends the run is the last line of the command.
-        handler.addFilter(
-            lambda record: not (record.levelno == logging.ERROR and hasattr(record, "cause"))
-        )
+        if not traceback:
+            handler.addFilter(_is_wanted)
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return whether a record says what no line of the command says."""
+    # py4j logs the traceback of a call that ^C interrupts. The error that ends the run is the last
+    # line of the command.
+    ends_the_run = record.levelno == logging.ERROR and hasattr(record, "cause")
+    return not ends_the_run and f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 class _Line(logging.Formatter):

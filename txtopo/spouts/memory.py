@@ -53,9 +53,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
     ends = True
 
-    def __init__(
-        self, partitions: Mapping[int, Rows], fields: Fields, batch_rows_max: int
-    ) -> None:
+    def __init__(self, partitions: Mapping[int, Rows], fields: Fields, batch_rows_max: int) -> None:
         self.output_fields = fields
         self._partitions = _checked(partitions, fields, batch_rows_max)
         self._take = batch_rows_max

@@ -209,9 +209,7 @@ def takes_rows_max(method: Callable[..., object]) -> bool:
     )
 
 
-def check_min_batch_rows(
-    config: Config, rows_max: int, partitions: int | None = None
-) -> None:
+def check_min_batch_rows(config: Config, rows_max: int, partitions: int | None = None) -> None:
     """Check that batches can be as large as ``Pace(min_batch_rows=…)`` waits for.
 
     Args:
