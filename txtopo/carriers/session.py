@@ -144,9 +144,18 @@ def open_session(
         app_name: Name of a new session.
 
     Raises:
-        ConfigError: There is no Java that can run Spark, SPARK_HOME points to another version
-            of Spark, or a package is missing for SPARK_REMOTE; the message says how to repair it.
+        ConfigError: *spark* is a master, there is no Java that can run Spark, SPARK_HOME points to
+            another version of Spark, or a package is missing for SPARK_REMOTE; the message says how
+            to repair it.
     """
+    if isinstance(spark, str):
+        raise ConfigError(
+            f"spark is of the wrong type; got {spark!r}; expected a SparkSession or None; write "
+            f"open_session(master={spark!r})",
+            setting="spark",
+            got=spark,
+            expected="SparkSession",
+        )
     session = spark if spark is not None else active_session()
     if session is not None:
         return session, False

@@ -288,7 +288,7 @@ def test_a_yaml_file_is_explained(folder: Path, capsys: pytest.CaptureFixture[st
     (folder / "counting.yaml").write_text(
         "topology: fails\n"
         "spouts: [{id: words, class: txtopo.spouts.MemoryTransactionalSpout, arguments: "
-        "{partitions: {0: [[a]]}, fields: {fields: word string}, take: 1}}]\n"
+        "{partitions: {0: [[a]]}, fields: {fields: word string}, batch_rows_max: 1}}]\n"
         "bolts: [{id: fails, class: counting_here.Fails}]\n"
         "streams: [{from: words, to: fails, grouping: shuffle}]\n"
     )
