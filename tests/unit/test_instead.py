@@ -26,7 +26,7 @@ def test_other_names_for_the_size_of_a_batch_are_answered_with_ours(name: str) -
 def test_an_unknown_argument_is_answered_with_the_similar_one() -> None:
     spout: Any = MemoryTransactionalSpout
 
-    with pytest.raises(TypeError, match="did you mean 'partitions'"):
+    with pytest.raises(TypeError, match=r"did you mean 'partitions'\?"):
         spout(partition={0: [["a"]]}, fields=FIELDS, batch_rows_max=1)
 
 
@@ -35,7 +35,7 @@ def test_a_field_is_not_an_attribute_of_a_tuple() -> None:
 
     with pytest.raises(AttributeError, match=r"write tuple\['word'\]"):
         _ = row.word
-    with pytest.raises(AttributeError, match="no attribute 'words'$"):
+    with pytest.raises(AttributeError, match=r"no attribute 'words'$"):
         _ = row.words
     assert copy.copy(row).values == pickle.loads(pickle.dumps(row)).values == ["cat"]
 

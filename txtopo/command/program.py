@@ -16,6 +16,7 @@ code   meaning
 from __future__ import annotations
 
 import io
+import re
 import sys
 import traceback
 
@@ -67,7 +68,7 @@ def run(arguments: list[str] | None = None) -> int:
     except TxtopoError as error:
         if chosen.traceback:
             traceback.print_exc()
-        print_note(f"txtopo: {error}")
+        print_note(f"txtopo: {in_shell_words(str(error))}")
         if not chosen.traceback and (cause := cause_line(error)) is not None:
             print_note(f"  {cause}; --traceback shows where it was raised")
         return code_of(error)
@@ -88,6 +89,22 @@ def _text_of(error: click.ClickException, arguments: list[str]) -> str:
     for each in arguments:
         text = text.replace(each, redacted_url(each))
     return text
+
+
+# As messages write settings and operators' verbs, which programs read as well.
+_SETTING = re.compile(r"Config\((\w+)=([^()]*)\)")
+_VERB = re.compile(r"(?:call )?txtopo\.operations\.(\w+)")
+
+
+def in_shell_words(text: str) -> str:
+    """Return a message in which settings are options, and verbs of Python are commands."""
+    text = _SETTING.sub(lambda m: f"--set {m[1]}={_setting_text(m[2])}", text)
+    return _VERB.sub(lambda m: f"run txtopo {m[1]}" if m[1] in commands.commands else m[0], text)
+
+
+def _setting_text(value: str) -> str:
+    words = {"True": "true", "False": "false"}
+    return words.get(value, re.sub(r"[\[\]{}'\"\s]", "", value))
 
 
 def code_of(error: TxtopoError) -> int:

@@ -36,7 +36,14 @@ QUOTES = "\"'><img src=x onerror=alert(1)>"
 API = "/api/v1/topologies"
 COMMANDS = f"{API}/payments/commands"
 STOP = {"verb": "deactivate"}
-PATHS = ("/topologies", "/topologies/payments", API, f"{API}/payments", f"{API}/payments/txids", "/metrics")
+PATHS = (
+    "/topologies",
+    "/topologies/payments",
+    API,
+    f"{API}/payments",
+    f"{API}/payments/txids",
+    "/metrics",
+)
 
 
 @pytest.fixture
