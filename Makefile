@@ -11,7 +11,7 @@ INPUTS := 100000
 MINUTES := 30
 CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 1)
 
-.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka flink jars-try object-store services release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
+.PHONY: help demo demo-kafka test check docs fast bench bench-commits bench-kafka bench-latency bench-nexmark bench-pacing bench-page bench-reliable bench-scale bench-start bench-stores bench-wide long stores delta-jar cluster compose versitygw secrets kafka flink jars-try object-store services services-postgresql release versions licences simulate simulate-all simulate-slots simulate-streams mutants power fuzz faults rows networks pictures screenshots servers soak test-all format clean java
 
 help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
@@ -105,12 +105,15 @@ versitygw:  ## build the S3 store of docker/compose.yml, which make test-all sta
 secrets:  ## make the passwords of docker/compose.yml
 	@.ci/secrets
 
+services-postgresql:
+	@.ci/services postgresql
+
 services:  ## install the servers that tests use (as root on Debian; else says what is missing)
 	@.ci/services
 
 simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults, and PROGRAMS=2000 of streams; SEED=7 replays one
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
-		--processes $(CORES) --report docs/reference/simulation.md) $(ARGS)
+		--processes $(CORES) --report docs/proof/simulation.md) $(ARGS)
 	$(if $(SEED),,@$(MAKE) simulate-streams)
 
 simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
@@ -123,12 +126,12 @@ simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, a
 	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --page
 
 simulate-streams: $(READY)  ## the same of random programs of streams: PROGRAMS=2000 seeds, two programs each
-	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/reference/simulation.md
+	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/proof/simulation.md
 
 mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
 	$(PYTHON) -m tests.faults.mutants $(ARGS)
 
-power: java services jars-try $(READY)  ## what each test costs and which planted bugs it catches, for hours; writes docs/reference/power.md
+power: java services jars-try $(READY)  ## what each test costs and which planted bugs it catches, for hours; writes docs/proof/power.md
 	$(PYTHON) -m tests.faults.power $(ARGS)
 
 fuzz: $(READY)  ## INPUTS=100000 mutated inputs for every reader: no crash, no hang, no other rows
@@ -138,10 +141,10 @@ faults: java services $(READY)  ## a crash at every point, two coordinators in e
 	$(PYTHON) -m tests.faults.simulated.crash_points
 	$(PYTHON) -m tests.faults.processes.campaign --kills $(KILLS) $(ARGS)
 
-rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/reference/faults.md
+rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/proof/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
-servers: java services kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
+servers: java services-postgresql kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
 	@$(PYTHON) -m examples.servers
 
 release: $(READY)  ## build the sdist and the wheel of the last commit into dist/, and check them
@@ -150,7 +153,7 @@ release: $(READY)  ## build the sdist and the wheel of the last commit into dist
 versions: java services $(READY)  ## the tests with other versions, an hour; writes docs/reference/versions.md
 	$(PYTHON) -m tests.harness.versions $(ARGS)
 
-licences: $(READY)  ## list the licence of each dependency in docs/reference/licences.md
+licences: $(READY)  ## list the licence of each dependency in docs/proof/licences.md
 	$(PYTHON) -m tests.harness.licences
 
 screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md with Chromium
@@ -159,13 +162,13 @@ screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md wit
 pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record the demo is run again
 	$(PYTHON) -m tests.faults.pictures $(ARGS)
 
-soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/reference/soak.md
+soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/proof/soak.md
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
-networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/reference/networks.md
+networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/proof/networks.md
 	$(PYTHON) -m tests.faults.networks $(ARGS)
 
-cluster: java services kafka $(READY)  ## works on Spark standalone, whose machines die, hang, come and go; writes docs/reference/cluster.md
+cluster: java services kafka $(READY)  ## works on Spark standalone, whose machines die, hang, come and go; writes docs/proof/cluster.md
 	$(PYTHON) -m tests.services.cluster $(ARGS)
 
 docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors

@@ -36,7 +36,7 @@ def main() -> None:
     """Measure and print."""
     batches = list(_partials())
     keys = sum(batch.num_rows for batch in batches) / len(batches)
-    print(f"{machine()}; {BATCHES} commits of {keys:.0f} keys each; milliseconds a commit")
+    print(f"{machine()}; {BATCHES} commits of {keys:.0f} keys each; milliseconds per commit")
     print()
     print("| way | median | longest | last tenth |")
     print("|---|---|---|---|")

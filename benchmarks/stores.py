@@ -130,7 +130,7 @@ def cost_table(keys: int, only: Sequence[str] | None = None) -> list[str]:
         lines.append(line)
         print(line, flush=True)
 
-    say(f"{machine()}; a state of {keys:,} keys; milliseconds a commit, median (longest)")
+    say(f"{machine()}; a state of {keys:,} keys; milliseconds per commit, median (longest)")
     say("")
     sizes = list(COMMITS)
     say("| store | " + " | ".join(f"{size:,} keys" for size in sizes) + " | filled in |")

@@ -36,6 +36,11 @@ def end(number: int, frame: FrameType | None) -> None:
     raise SystemExit
 
 
+def say(line: str) -> None:
+    """Print a line at once."""
+    print(line, flush=True)
+
+
 def main() -> None:
     """Start them, say where they are, and wait."""
     taken = [f"{name}'s {port}" for name, port in PORTS.items() if is_taken(port)]
@@ -46,12 +51,15 @@ def main() -> None:
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)
     with ExitStack() as servers:
+        say("starting ZooKeeper, Kafka and PostgreSQL, which takes about 20 seconds")
         zookeeper = servers.enter_context(ZooKeeperProcess(port=PORTS["ZooKeeper"]))
+        say(f"ZooKeeper   {zookeeper.hosts}")
         kafka = servers.enter_context(KafkaBroker(port=PORTS["Kafka"]))
+        say(f"Kafka       {kafka.servers}")
         postgresql = servers.enter_context(TutorialDatabase(port=PORTS["PostgreSQL"]))
         url = postgresql.create_database("states").replace("+psycopg", "")
-        print(f"ZooKeeper   {zookeeper.hosts}", f"Kafka       {kafka.servers}", sep="\n")
-        print(f"PostgreSQL  {url}", "they run until you press ^C", sep="\n", flush=True)
+        say(f"PostgreSQL  {url}")
+        say("they run until you press ^C")
         # In slices: a signal that another thread gets does not wake the main thread.
         while True:
             time.sleep(1)

@@ -2,7 +2,7 @@
 
 Each record is a WARNING of the logger ``txtopo.runtime``, so the log shows why a topology makes no
 progress. Operators can filter and count by the attributes of the record.
-``docs/reference/retries.md`` lists all retries.
+``docs/how-to/failures.md`` lists all retries.
 """
 
 from __future__ import annotations

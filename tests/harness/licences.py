@@ -1,4 +1,4 @@
-"""List the licence of every dependency: ``make licences``; writes ``docs/reference/licences.md``.
+"""List the licence of every dependency: ``make licences``; writes ``docs/proof/licences.md``.
 
 A package says its licence in one of three fields of its metadata, so they are asked in turn.
 """
@@ -16,19 +16,18 @@ from tests.harness.processes import ROOT
 from tests.harness.report_page import DOCS, table, write_page
 from tests.harness.versions import spelled
 
-PAGE = DOCS / "reference" / "licences.md"
+PAGE = DOCS / "proof" / "licences.md"
 COLUMNS = ("package", "licence", "needed by")
 HEAD = """# Licences
 
-This page lists the licence of every package that txtopo needs, also at second hand, as the packages
-themselves state it. txtopo is under Apache-2.0. `make licences` makes the page from the packages of
+The licence of every package that txtopo needs, directly or indirectly, as the packages themselves
+state it. txtopo is under Apache-2.0. `make licences` writes this page from the packages of
 `constraints.txt`.
 
-`core` is what `pip install txtopo` brings; the other names are extras, as in
-`pip install 'txtopo[kafka]'`. `tests` needs a clone. The wheel of txtopo holds none of them.
-PySpark brings jars, among them those of Spark and ZooKeeper; their licences are in its folder
-`licenses`. The jars of Delta and of the Kafka broker, which `make test` fetches, are under
-Apache-2.0.
+`core` is what `pip install txtopo` installs; the other names are extras, as in `pip install
+'txtopo[kafka]'`. `tests` needs a clone. The wheel of txtopo contains none of them. PySpark includes
+jars, among them those of Spark and ZooKeeper; their licences are in its folder `licenses`. The jars
+of Delta and of the Kafka broker, which `make test` downloads, are under Apache-2.0.
 """
 
 

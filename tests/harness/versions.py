@@ -358,42 +358,41 @@ def summary(printed: str) -> tuple[dict[str, int], list[str]]:
 
 HEAD = """# Versions
 
-The versions of Python, Java and packages that txtopo needs, and which others were tried. It needs:
+The versions of Python, Java and packages that txtopo needs, and which others were tested. It needs:
 
 * Python 3.11, 3.12 or 3.13
 * PySpark 4.2
 * Java 17 or later, for Spark
 
-The whole suite of tests runs with Python 3.11, Java 17 and the versions of `constraints.txt`. This
-page says which others have been tried, each with a small part of the tests. `make versions` makes
-it: for each row it builds a fresh environment with the versions of `constraints.txt` but for the
-one that the row names, and runs tests that may notice it. A lowest version is the lower bound in
-`setup.cfg`. The parts are lists of files in `tests/harness/versions.py`:
+The full test suite runs with Python 3.11, Java 17 and the versions of `constraints.txt`. This page
+lists the others, each tested with part of the suite. `make versions` writes it: each row has a
+fresh environment with the versions of `constraints.txt`, except the one that the row names, and
+runs tests that may be affected. A lowest version is the lower bound in `setup.cfg`. The parts are
+lists of files in `tests/harness/versions.py`:
 
 * `core`: the graph, the coordinator, builders, bolts and states, without Java and servers
-* `columns`: what moves rows in Arrow, pandas and NumPy, without Java and servers: files, queries,
-  Delta tables, stages, operators of streams, readers
-* `databases`: states, queries and lookups in SQLite, and in PostgreSQL and MariaDB where these are
-  there
+* `columns`: code that moves rows in Arrow, pandas and NumPy, without Java and servers: files,
+  queries, Delta tables, stages, operators of streams, readers
+* `databases`: states, queries and lookups in SQLite, and in PostgreSQL and MariaDB if installed
 * `smoke`: on Spark, each carrier, topologies of DataFrames, `foreachBatch`, streams and states as
   DataFrames
-* `spark`: all tests of builders, runtime, stages, states and streams that need Spark, but for those
+* `spark`: all tests of builders, runtime, stages, states and streams that need Spark, except those
   that take minutes, and the programs of pages
 
-Tests that let Spark write Delta tables are skipped, since jars belong to one version of Spark.
+Tests in which Spark writes Delta tables are skipped, because jars belong to one Spark version.
 """
 
 EXCLUDED = (
-    ("SQLAlchemy before 2.0.39", "it makes no strict tables without rowid in SQLite"),
+    ("SQLAlchemy before 2.0.39", "it cannot create strict tables without rowid in SQLite"),
     ("pandas 3", "PySpark 4.2 advises against it, and warns at each use; the tests pass"),
-    ("pandas 2.2.0 and 2.2.1", "they are built for NumPy 1, and are not imported with NumPy 2"),
+    ("pandas 2.2.0 and 2.2.1", "they are built for NumPy 1, and cannot be imported with NumPy 2"),
     (
         "pyarrow 18 and 19",
-        "18 has no concat_batches, 19.0.0 does not read the Parquet files of deltalake, and 19.0.1"
-        " aborts the process as it ends once it has read a Delta table",
+        "18 has no concat_batches, 19.0.0 cannot read the Parquet files of deltalake, and 19.0.1"
+        " aborts the process at its end if it has read a Delta table",
     ),
-    ("PySpark 4.0 and 4.1", "their rows above are missing, so nothing is known of them"),
-    ("PySpark 4.3", "delta-spark 4.4.0, which the core needs, takes PySpark up to 4.2.0"),
+    ("PySpark 4.0 and 4.1", "they have no rows above, so nothing is known about them"),
+    ("PySpark 4.3", "delta-spark 4.4.0, which the core needs, supports PySpark only up to 4.2.0"),
 )
 """What ``setup.cfg`` leaves out, and why."""
 
@@ -413,7 +412,7 @@ def page_lines(known: Mapping[str, tuple[str, ...]]) -> Iterator[str]:
     yield from table(COLUMNS, ran)
     left = {setup.name for setup in setups()} - {row[0] for row in ran}
     names = [setup.name for setup in setups() if setup.name in left]
-    yield f"\nWithout a row, since `make versions` has not run them yet: {'; '.join(names)}."
+    yield f"\nWithout a row, because `make versions` has not run them yet: {'; '.join(names)}."
     yield "\n## What is excluded\n\nThe ranges in `setup.cfg` leave out:\n"
     yield from (f"* {what}: {why}" for what, why in EXCLUDED)
 

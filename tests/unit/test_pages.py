@@ -419,7 +419,7 @@ def test_the_readme_is_short_and_begins_with_a_program_to_paste() -> None:
         len([line for line in first.text.splitlines() if line.strip()]) <= FIRST_PROGRAM_LINES_MAX
     )
     assert first.line in outputs_of(readme), "its output is not shown"
-    assert readme.index("pip install .") < readme.index("```python")
+    assert readme.index("pip install '.") < readme.index("```python")
 
 
 @pytest.mark.slow

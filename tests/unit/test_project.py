@@ -57,7 +57,7 @@ def test_the_workflows_run_every_test_and_may_write_nothing() -> None:
         assert workflow["permissions"] == {"contents": "read"}
     shards = runs["nightly"]["strategy"]["matrix"]["shard"]
 
-    assert runs["ci"]["steps"][-1]["run"] == ".ci/run"
+    assert ".ci/run" in [step.get("run") for step in runs["ci"]["steps"]]
     assert "make test-all" in runs["nightly"]["steps"][-1]["run"]
     assert shards == [f"{each}/{len(shards)}" for each in range(1, len(shards) + 1)]
 

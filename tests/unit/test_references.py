@@ -86,7 +86,7 @@ def test_each_file_that_is_named_exists() -> None:
         f"{where} names {name}"
         for where, text in texts()
         for name in FILE.findall(text)
-        if where != "docs/reference/power.md"  # it also has the prices of tests that are gone
+        if where != "docs/proof/power.md"  # it also has the prices of tests that are gone
         if re.sub(r"^(\.{1,2}/)+", "", name) not in files()
     ]
 

@@ -11,6 +11,7 @@ from txtopo.command import (
     explaining,
     figures,
     operations,
+    reference,
     replaying,
     running,
     serving,
@@ -64,6 +65,7 @@ commands.add_command(figures.errors)
 commands.add_command(explaining.explain)
 commands.add_command(operations.forget_topology)
 commands.add_command(operations.fork_topology)
+commands.add_command(reference.show_reference)
 commands.add_command(topologies.kill)
 commands.add_command(figures.lag)
 commands.add_command(topologies.list_topologies)

@@ -70,70 +70,66 @@ def _described(table: str) -> dict[str, Described]:
 
 
 METRICS = _described("""
-status | gauge | status | 1 for the status that the run has, 0 for all others
-leading | gauge | | 1 if this process leads the topology, or runs it without ZooKeeper, else 0
+status | gauge | status | 1 for the current status of the run, 0 for all others
+leading | gauge | | 1 if this process leads the topology, or runs it without ZooKeeper, otherwise 0
 epoch | gauge | | number of the coordinator; 0 until one has led
-started_timestamp_seconds | gauge | | when the run was started, in seconds since 1970
-terms_total | counter | | how often this run began to lead; each after the first follows a lost
-    session or a restart
-restarts_total | counter | | restarts of the run, by its restart policy
+started_timestamp_seconds | gauge | | start time of the run, in seconds since 1970
+terms_total | counter | | how often this run started to lead; each time after the first follows a
+    lost session or a restart
+restarts_total | counter | | restarts of the run by its restart policy
 committed_txid | gauge | | the last committed txid; 0 for none
-last_commit_timestamp_seconds | gauge | | when the last batch was committed, in seconds since 1970
+last_commit_timestamp_seconds | gauge | | time of the last commit, in seconds since 1970
 batches_total | counter | | committed batches
-in_flight_txids | gauge | phase | txids that are planned and not committed
-run_txids | gauge | | txids in the job that was started last
-group_txids | gauge | | txids that were committed together last
-rows_total | counter | component | tuples that a component emitted; of a transactional topology in
-    committed batches
-attempts_failed_total | counter | kind component | attempts that failed; kind infrastructure is a
-    store, ZooKeeper or Spark that is tried again
-failures_in_a_row | gauge | | how often the txid in flight that failed most has failed without a
-    commit
+in_flight_txids | gauge | phase | txids that are planned but not committed
+run_txids | gauge | | txids in the most recently started job
+group_txids | gauge | | txids in the last commit
+rows_total | counter | component | tuples that a component emitted; in a transactional topology,
+    only those in committed batches
+attempts_failed_total | counter | kind component | failed attempts; kind infrastructure is a failure
+    of a store, ZooKeeper or Spark, which is retried
+failures_in_a_row | gauge | | failures in a row of the txid in flight that has failed most often
 replayed_txids_total | counter | | txids that were processed again, after a failure or by a new
     leader
-lag_records | gauge | partition | records behind the last committed batch; the 100 partitions with
-    most, all others together as (others)
-partitions | gauge | shown | partitions of which a lag is known; shown is yes if each has its own
+lag_records | gauge | partition | records after the last committed batch; the 100 partitions with
+    the most, and the sum of the others as (others)
+partitions | gauge | shown | partitions with a known lag; shown is yes for those with their own
     lag_records
-lag_files | gauge | | files behind the last committed batch
-lag_bytes | gauge | | bytes of files behind the last committed batch
-lag_versions | gauge | | versions of Delta tables behind the last committed batch
-lag_keys | gauge | | by how much the newest key of SQL queries is ahead of the last committed
-    batch
-lag_offsets | gauge | | by how much the offsets of Data Sources are ahead of the last committed
-    batch
-lag_seconds | gauge | | how far a query by time is behind, or how long ago a spout that does not
-    count was first found to have more than the last committed batch; the most of all spouts
-held_back | gauge | by | 1 while something is not read: by is the spout that has what waits for its
-    time or was set aside, or (clock) while the clock of the driver is in doubt
-losses_total | counter | | batches before which a partition of the source had lost records,
-    counted for each partition
-plan_seconds | histogram | | how long the spout took to plan a batch
-process_seconds | histogram | | how long the job of a committed batch took
+lag_files | gauge | | files after the last committed batch
+lag_bytes | gauge | | bytes of files after the last committed batch
+lag_versions | gauge | | versions of Delta tables after the last committed batch
+lag_keys | gauge | | how far the newest key of SQL queries is ahead of the last committed batch
+lag_offsets | gauge | | how far the offsets of Data Sources are ahead of the last committed batch
+lag_seconds | gauge | | how far a query by time is behind, or how long ago a spout that cannot count
+    was first found to have more than the last committed batch; the maximum over all spouts
+held_back | gauge | by | 1 while something is not read: by is the spout whose rows wait for their
+    time or were set aside, or (clock) while the clock of the driver is in doubt
+losses_total | counter | | batches before which a partition of the source lost records, counted once
+    per partition
+plan_seconds | histogram | | time in which the spout planned a batch
+process_seconds | histogram | | duration of the job of a committed batch
 wait_seconds | histogram | | how long a processed batch waited for its turn to commit
-commit_seconds | histogram | | how long the commit phase of a batch took
-component_commit_seconds | histogram | component | how long a component took in the driver for the
-    commit phase of a batch, or of a group of them, to take its rows, read its states, compute, and
-    prepare what is written; for a PersistentAggregate, to merge its partial aggregates; part of the
-    commit phase
-store_commit_seconds | histogram | state | how long the write of a batch, or of a group of
-    them, to a state took; part of the commit phase; states that share a transaction have its time
-zookeeper_write_seconds | histogram | | how long a write to ZooKeeper took
+commit_seconds | histogram | | duration of the commit phase of a batch
+component_commit_seconds | histogram | component | time of a component in the driver for the commit
+    phase of a batch or a group: receiving its rows, reading its states, computing and preparing the
+    write; for a PersistentAggregate, merging its partial aggregates; part of the commit phase
+store_commit_seconds | histogram | state | duration of the write of a batch or a group to a state;
+    part of the commit phase; states that share a transaction each have its duration
+zookeeper_write_seconds | histogram | | duration of a write to ZooKeeper
 driver_bytes_total | counter | | bytes of committed batches that waited in the driver for their
     commit
-trees_pending | gauge | | tuple trees that have not ended
-backlog_tuples | gauge | | tuples that slots have not consumed
-acked_total | counter | | tuple trees that were completely processed
+trees_pending | gauge | | pending tuple trees
+backlog_tuples | gauge | | tuples that slots have not yet consumed
+acked_total | counter | | tuple trees that were fully processed
 failed_total | counter | cause | tuple trees that failed; cause is failed or timed out
 replayed_tuples_total | counter | | tuples that a spout emitted again after a failure
-executed_total | counter | component | tuples that a bolt was given
+executed_total | counter | component | tuples that a bolt received
 ack_seconds | histogram | | time from emit to ack of a tuple tree
-slots_lost_total | counter | | slots that were lost with their spouts and the memory of their bolts
-trees_lost_total | counter | | tuple trees that were pending in slots that were lost, as those had
-    last told; the sources bring their messages again
-acker_trees | gauge | acker slot | tuple trees that an acker follows; acker is its number
-acker_ended_total | counter | acker slot how | tuple trees of an acker that have ended; how is
-    completed, failed or timed out
+slots_lost_total | counter | | lost slots, with their spouts and the memory of their bolts
+trees_lost_total | counter | | tuple trees pending in lost slots, by the last report of each slot;
+    the sources deliver their messages again
+acker_trees | gauge | acker slot | tuple trees that an acker tracks; acker is its number
+acker_ended_total | counter | acker slot how | ended tuple trees of an acker; how is completed,
+    failed or timed out
 errors_reported_total | counter | component | errors that a spout or bolt reported
 """)
 """All metrics, by their names without the prefix."""

@@ -2,7 +2,7 @@
 
 A number is *tested*, by tests of this folder or of others. It is tested *in part* if something of
 it belongs to a component that does not exist yet. Else it is *open*.
-``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/reference/bad-inputs.md``.
+``python -m tests.faults.bad_inputs.numbers`` writes the page ``docs/proof/bad-inputs.md``.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 from tests.faults.bad_inputs.inputs import INPUTS
 from tests.harness.report_page import DOCS, table, write_page
 
-PAGE = DOCS / "reference" / "bad-inputs.md"
+PAGE = DOCS / "proof" / "bad-inputs.md"
 Test = TypeVar("Test", bound=Callable[..., Any])
 
 _BUILDERS = "tests/unit/builders/test_mistakes.py::test_"
@@ -148,14 +148,14 @@ ELSEWHERE: dict[int, tuple[str, ...]] = {
 """Tests in other folders, by number."""
 
 OPEN: dict[int, str] = {
-    15: "the list has no input of this number",
+    15: "the list has no input with this number",
     48: "kazoo has no public way to ask which timeout was negotiated",
 }
 """Why a number has no test."""
 
 REST: dict[int, str] = {
-    26: "NULL keys are always rejected; other policies (group, dead letters) are not there yet",
-    31: "MySQL itself was not run, MariaDB was",
+    26: "NULL keys are always rejected; other policies (group, dead letters) do not exist yet",
+    31: "MySQL itself was not tested; MariaDB was",
     35: "results too large for the driver as files of the tasks, a later issue",
 }
 """What is still open of a number that is tested in part."""
@@ -197,15 +197,15 @@ def page() -> Iterator[str]:
     yield ""
     yield f"{inputs} inputs: {len(tests) - part} tested, {part} tested in part, {opened} open."
     yield ""
-    yield from table(("number", "input", "what it gets", "test, or what is open"), _rows(tests))
+    yield from table(("number", "input", "response", "test, or what is open"), _rows(tests))
 
 
 HEAD = """\
 # Bad inputs
 
-What comes in wrong, what it gets, and the test that shows it: the class of the
-error, its message, and that nothing was written. Made by
-`python -m tests.faults.bad_inputs.numbers`; do not edit."""
+Each bad input, how txtopo responds, and the test that proves it: the class of the error, its
+message, and that nothing was written. Written by `python -m tests.faults.bad_inputs.numbers`; do
+not edit."""
 
 
 def _rows(tests: dict[int, tuple[str, ...]]) -> Iterator[tuple[object, ...]]:

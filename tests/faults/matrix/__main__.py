@@ -24,8 +24,8 @@ from tests.harness.report_page import table, write_section
 TITLE = "The 57 rows"
 INTRODUCTION = """\
 What may go wrong, at which durable step, and what is expected. Each test names the rows that it
-shows (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is how often
-the fault was tried: in how many cases, seeds, orders or kills."""
+proves (`@pytest.mark.row`); `make rows` runs them all and writes this section. *Times* is the
+number of cases, seeds, orders or kills that were tested."""
 
 
 HALVES = ("(spark or kills)", "not spark and not kills")

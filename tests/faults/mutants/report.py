@@ -10,7 +10,7 @@ from statistics import median_high
 from tests.faults.mutants.trial import Outcome
 from tests.harness.report_page import DOCS, table
 
-PAGE = DOCS / "reference" / "mutants.md"
+PAGE = DOCS / "proof" / "mutants.md"
 SIMULATOR_ALONE_MIN = 15
 """The simulator must catch at least this many bugs without another test."""
 
@@ -19,21 +19,21 @@ HOW_SOON = "It found them within "
 INTRODUCTION = """\
 # Planted bugs
 
-Each line is a copy of txtopo with one rule broken, and what noticed. The simulator runs first, from
-seed 0, until a checker sees a violation; a test runs only if it sees none. What only a power cut or
-a replica that lags would show is in the stores and in the clients of servers, for which the
-simulator has something of its own: there a test runs at once, often with a real server. C1 to
-C15 are the checkers in `txtopo/testing/checkers/`: C1 counts each record, C2 compares each version
-of a state with the fold of its batches, C3 follows txids, attempts and the order of durability, C4
-offsets, C5 deposed coordinators, C6 states against each other, C7 undo, C8 that all is processed
-and that no run ends without a reason, such as an assertion of the coordinator, C11 what operators
-asked for, C12 limits of batches, C13 what the outside said when a batch was planned, C14 states
-that share a transaction, C15 where a sequence of spouts switches. S1 to S10 judge the slots of the
-carrier `resident`, which have a simulation of their own, in `tests/faults/slots/checkers.py`; S0 is
-an assertion there, S10 sums of tuples between bolts.
+Each row is a copy of txtopo with one broken rule, and what caught it. The simulator runs first,
+from seed 0, until a checker reports a violation; a test runs only if none does. For the stores and
+the clients of servers, which the simulator replaces, a test runs at once, often with a real server:
+only that shows the effect of a power cut or a lagging replica. C1 to C15 are the checkers in
+`txtopo/testing/checkers/`: C1 counts each record, C2 compares each version of a state with the fold
+of its batches, C3 follows txids, attempts and the order of durability, C4 offsets, C5 deposed
+coordinators, C6 states against each other, C7 undo, C8 that everything is processed and no run ends
+without a reason, such as an assertion of the coordinator, C11 operators' requests, C12 limits of
+batches, C13 outside facts recorded when a batch was planned, C14 states that share a transaction,
+C15 where a sequence of spouts switches. S1 to S10, in `tests/faults/slots/checkers.py`, judge the
+slots of the carrier `resident`, which have their own simulation; S0 is an assertion there, S10 sums
+of tuples between bolts.
 
-Made by `make mutants`; the seeds again: `make mutants ARGS=--simulator`. One bug alone:
-`make mutants ARGS="--only NAME"`. The bugs are in `tests/faults/mutants/`.
+Written by `make mutants`; `make mutants ARGS=--simulator` repeats the seeds, and `make mutants
+ARGS="--only NAME"` one bug. The bugs are in `tests/faults/mutants/`.
 """
 
 
@@ -82,7 +82,7 @@ def page(outcomes: Sequence[Outcome], seeds: int) -> Iterator[str]:
     yield ""
     yield summary(outcomes, seeds)
     yield how_soon([outcome.seed for outcome in outcomes if outcome.seed is not None])
-    yield "With nothing planted none of these seeds and tests fails."
+    yield "Without a planted bug, none of these seeds and tests fails."
     yield ""
     ordered = sorted(outcomes, key=lambda each: each.patch.name)
     rows = ((f"`{each.patch.name}`", each.patch.rule, verdict_of(each)) for each in ordered)

@@ -19,7 +19,7 @@ from tests.harness.processes import ROOT
 from tests.harness.report_page import DOCS, table, write_page
 
 RECORD = ROOT / ".networks.jsonl"
-PAGE = DOCS / "reference" / "networks.md"
+PAGE = DOCS / "proof" / "networks.md"
 
 
 def main() -> None:
@@ -104,8 +104,8 @@ def page(rounds: Sequence[Round]) -> Iterator[str]:
     )
     yield from table(columns, (row(link, of(rounds, link)) for link in LINKS))
     yield ""
-    yield "The longest stall of each fault, in seconds, and in how many rounds it came. A stall has"
-    yield "the fault in it, and what else the machine had to do:"
+    yield "The longest stall of each fault, in seconds, and the number of rounds in brackets."
+    yield "A stall includes the fault itself and other work of the machine:"
     yield ""
     cells = (
         (fault, *(cell(each for each in of(rounds, link) if each.fault == fault) for link in LINKS))
@@ -142,18 +142,18 @@ HEAD = """\
 # Networks
 
 `make networks ARGS="--rounds 200"` breaks one link of a run in each round, for 0.1 to 3 s: between
-driver and ensemble, driver and store (PostgreSQL, MariaDB), or driver and Spark's executors: the
+driver and ensemble, driver and store (PostgreSQL, MariaDB), or driver and Spark's executors (the
 sockets of the slots of carrier `resident`, or in about every fifth round the ports of Spark's
-driver, with carrier `rdd`. All traffic of the link goes through a proxy that delays, holds,
-swallows, cuts and slows what it carries, loses packets, or leaves connections half-open: their
-other end is gone, and nobody tells. ZooKeeper, databases and Spark are real. The waits for a silent
-peer are short here (session 1 s, batch 1.5 s, connection to a store 1.5 s, slot 2 s), so that
-faults are shorter and longer than they are. States and spouts are opaque and transactional, and in
-a part of the rounds a standby waits beside the leader.
+driver, with carrier `rdd`). All traffic of the link goes through a proxy that delays, holds,
+swallows, cuts and slows it, loses packets, or leaves connections half-open: the other end is gone
+without closing them. ZooKeeper, databases and Spark are real. The timeouts for a silent peer are
+short here (session 1 s, batch 1.5 s, connection to a store 1.5 s, slot 2 s), so some faults are
+shorter and some longer than the timeouts. States and spouts are opaque and transactional, and some
+rounds have a standby beside the leader.
 
-An outside reader, whose connection to the store is not through the proxy, reads all the time: each
-reading must be the fold of the first numbers, none may go back, and after the fault all numbers
-must be counted, without help, in 240 s, which only what hangs takes."""
+An outside reader, whose connection to the store bypasses the proxy, reads continuously: each read
+must be the fold of the first numbers, none may go back, and after the fault all numbers must be
+counted within 240 s without help. Only a hang takes that long."""
 
 
 if __name__ == "__main__":

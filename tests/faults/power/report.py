@@ -25,7 +25,7 @@ from tests.faults.power.only_test_all import ONLY_TEST_ALL
 from tests.faults.power.trials import DEAR_S, Trial
 from tests.harness.report_page import DOCS, table, write_section
 
-PAGE = DOCS / "reference" / "power.md"
+PAGE = DOCS / "proof" / "power.md"
 START_S = 12.0
 """What a copy and the imports of pytest cost each bug."""
 SHOWN_OF_A_BUG = 3
@@ -33,18 +33,18 @@ SHOWN_OF_A_BUG = 3
 HEAD = """\
 # The power of the tests
 
-What each test function costs, and which [planted bugs](mutants.md) it catches. For each bug all
-test functions run that execute a line which it changes, in a copy of the tree, and none is stopped
-at a failure. A function catches a bug if one of its cases passes without it and fails three times
-of three with it. Seconds are those of a processor, with children and servers, for all cases of a
-function together; fixtures that tests share have a price of their own.
+What each test function costs, and which [planted bugs](mutants.md) it catches. For each bug, all
+test functions that execute a line changed by it run in a copy of the tree, without stopping at
+failures. A function catches a bug if one of its cases passes without the bug and fails three times
+out of three with it. Seconds are processor seconds, including children and servers, for all cases
+of a function together; shared fixtures are priced separately.
 
-A line that is executed at import, such as a constant, counts as executed by what executes a
-function of its class or module. What a test finds in a cache that another one has filled counts for
-the other one, and code in a wheel or in an environment of its own for none.
+A line executed at import, such as a constant, counts as executed by whatever executes a function of
+its class or module. What a test finds in a cache counts for the test that filled it; code in a
+wheel or in a separate environment counts for none.
 
-Made by `make power`, which continues where it was; a part of it by
-`make power ARGS="--shard 2/6"`, one bug by `make power ARGS="--only NAME"`.
+Written by `make power`, which resumes where it was interrupted; a part of it by `make power
+ARGS="--shard 2/6"`, one bug by `make power ARGS="--only NAME"`.
 """
 
 
@@ -132,12 +132,12 @@ def summary(
     cheap = {name for name, price in prices_of(cases).items() if price < DEAR_S}
     by_cheap = sum(not cheap.isdisjoint(trial.caught) for trial in caught)
     left = sum(bool(trial.left) for trial in caught)
-    yield f"{len(patches)} bugs, of which {len(tried)} were tried: {len(caught)} are caught,"
-    yield f"{by_cheap} by a function under a second, {by_one} by a single function of those asked."
-    yield f"Dearer functions were not asked about {left} bugs, since a cheaper one had caught them."
-    yield f"A whole run takes {hours:.1f} hours of a processor, an estimate: for each bug, what the"
+    yield f"{len(patches)} bugs, of which {len(tried)} were tested: {len(caught)} are caught,"
+    yield f"{by_cheap} by a function under a second, {by_one} by only one tested function."
+    yield f"More expensive functions were skipped for {left} bugs that a cheaper one had caught."
+    yield f"A complete run takes an estimated {hours:.1f} processor hours: for each bug, what the"
     yield f"cases that execute a line of it cost without it, and {START_S:.0f} seconds to start."
-    yield f"Measured were {len(cases):,} cases."
+    yield f"{len(cases):,} cases were measured."
 
 
 def prices_section(
@@ -169,8 +169,8 @@ def prices_section(
 def dear_section(cases: Collection[Case], dear: Mapping[str, Dear]) -> Iterator[str]:
     """Yield what the dear functions are good for: first those that nothing needs."""
     prices, number = prices_of(cases), Counter(case.function for case in cases)
-    yield "A function catches a bug alone if neither a trial nor `make mutants` knows another that"
-    yield "does. A bug is open for those that execute its lines if nothing has decided that yet."
+    yield "A function catches a bug alone if neither a trial nor `make mutants` found another that"
+    yield "does. A bug is open for the functions that execute its lines until that is decided."
     yield ""
 
     def rank(function: str) -> tuple[bool, bool, float]:

@@ -36,12 +36,12 @@ ON_SPARK = 20
 """Of this many kills, one is on Spark."""
 TITLE = "Kills at random moments"
 INTRODUCTION = """\
-The driver that counts the flights is killed with SIGKILL at random moments, each time after another
-start, and ends right at last; on the carrier `local` with ZooKeeper and the store as processes of
-their own, and on Spark. Meanwhile another process reads the states again and again: each sample
-must be the fold of txids 1 to k for the k in its ledger, k must never go back, no txid may change,
-and the two states differ by one txid at the most (checkers C1, C2, C3, C6). The last part of `make
-faults KILLS=1000`; a campaign that was stopped continues."""
+The driver that counts the flights is killed with SIGKILL at random moments, restarted each time,
+and must end with the right result; on the carrier `local` with ZooKeeper and the store as separate
+processes, and on Spark. Meanwhile another process reads the states repeatedly: each sample must be
+the fold of txids 1 to k for the k in its ledger, k must never go back, no txid may change, and the
+two states may differ by at most one txid (checkers C1, C2, C3, C6). This is the last part of `make
+faults KILLS=1000`; an interrupted campaign resumes."""
 
 
 def main() -> None:

@@ -1,4 +1,4 @@
-"""The sections of ``docs/reference/faults.md`` that ``make faults`` writes."""
+"""The sections of ``docs/proof/faults.md`` that ``make faults`` writes."""
 
 from __future__ import annotations
 
@@ -10,41 +10,41 @@ from tests.faults.simulated.crash_cells import POINTS
 from tests.harness.report_page import DOCS, table
 from txtopo.state.backend import StateKind
 
-PAGE = DOCS / "reference" / "faults.md"
+PAGE = DOCS / "proof" / "faults.md"
 STORES = {"memory": "memory", "sqlite": "SQLite", "postgresql": "PostgreSQL"}
 HEAD = """# Faults
 
-What the runtime survives, and how that was tried. `make faults` makes the sections about crash
-points and two coordinators again, from the sources alone; what is left to chance comes from fixed
-seeds, so that it says the same everywhere. It kills real processes as well, and `make rows` runs
-the tests of the 57 rows; these sections say what was there when they ran.
+What the runtime survives, and how it was tested. `make faults` regenerates the sections about crash
+points and two coordinators, from the sources alone; random choices come from fixed seeds, so the
+result is the same everywhere. It also kills real processes, and `make rows` runs the tests of the
+57 rows; these sections record the results of the last run.
 """
 CRASHES = """\
-A process dies at a named point of the real runtime (`Scheduler.point`) while txid 2, 3 or 4 is
-under way; another one is started on the same stores and ensemble and continues to the end. Each
-point is tried with a transactional and an opaque spout and states of the same kind, with one state
-and with two in stores of their own, and a point of a state at each of them. A takeover that dies
-is that of a successor, which finds the txid in all stores but not in ZooKeeper, or in one store of
-two. A read-back follows a lost answer, of a write that landed and of one that did not; where
-it fails too, all stores hold an attempt that was given up, and the one that replays it dies as well
-(turn to write). Each opaque attempt is cut again. A second part commits three txids in each write,
-and dies at each point that the first and the second of these groups pass. SQLite and PostgreSQL are
+A process dies at a named point of the real runtime (`Scheduler.point`) while txid 2, 3 or 4 is in
+flight; another one is started on the same stores and ensemble and continues to the end. Each point
+is tested with a transactional and an opaque spout and states of the same kind, with one state and
+with two in separate stores; a point of a state is tested at each state. A takeover that dies is
+that of a successor, which finds the txid in all stores but not in ZooKeeper, or in one store of
+two. A read-back follows a lost answer, of a write that landed and of one that did not; where it
+fails too, all stores hold an abandoned attempt, and the process that replays it dies as well (turn
+to write). Each opaque attempt has a new cut. A second part commits three txids in each write, and
+dies at each point that the first and the second of these groups pass. SQLite and PostgreSQL are
 real, with their own transactions; time and ZooKeeper are simulated.
 
-A cell is right if the process died where it should, as stores, ZooKeeper and spout show; if each
-state held, at the death and in every version, the fold of batches 1 to k for the k in its ledger;
-and if in the end each record counts once, in stores that agree (checkers C1 to C8)."""
+A case is right if the process died at the intended point, according to stores, ZooKeeper and spout;
+if each state held, at the death and in every version, the fold of batches 1 to k for the k in its
+ledger; and if in the end each record counts once, in stores that agree (checkers C1 to C8)."""
 ORDERS = """\
 Coordinator A hangs at one of its points, over three txids, and its session expires. B takes over
 and runs up to one of its own points, or to the end. Then A continues with everything that it had
-begun and, not knowing that it was deposed, tries more; after that B continues. Every pair of points
-is one order. B cuts what is left of the source otherwise than A. In groups, A commits four txids
-two by two. A write of A is refused by ZooKeeper (the version of the epoch's node) or by the store
-(its ledger)."""
+started and, not knowing that it was deposed, starts more; after that B continues. Every pair of
+points is one order. B divides the rest of the source differently from A. In groups, A commits four
+txids two by two. A's writes are refused by ZooKeeper (the version of the epoch's node) or by the
+store (its ledger)."""
 MEANINGS = {
     "claim.before-epoch": "a new leader is about to claim the next epoch in ZooKeeper",
-    "claim.after-epoch": "it has claimed the epoch in ZooKeeper, and no state yet",
-    "claim.claimed": "it has claimed this state, and not those after it",
+    "claim.after-epoch": "it has claimed the epoch in ZooKeeper, but no state yet",
+    "claim.claimed": "it has claimed this state, but not the following ones",
     "claim.adopted": "it has advanced `current` over a txid that all states held",
     "plan.before": "the spout is about to be asked for a batch",
     "plan.after": "the batch is planned",
@@ -52,20 +52,20 @@ MEANINGS = {
     "store-metadata.after": "it is stored",
     "process.before": "the batch is about to be processed",
     "process.after": "it is processed",
-    "turn.before": "it begins to wait for its turn",
-    "turn.after": "its turn has come",
+    "turn.before": "the batch starts waiting for its turn to commit",
+    "turn.after": "it is its turn to commit",
     "begin.before": "a transaction of this state's store is about to begin",
-    "begin.after": "it has begun, and the ledger has let the attempt in",
+    "begin.after": "it has begun, and the ledger has accepted the attempt",
     "rows.before": "rows are about to be written",
-    "rows.after": "they are written, the ledger is not",
-    "write.before": "the ledger is written too; the store has not made it durable",
-    "write.after": "this state holds the txid, those after it do not",
+    "rows.after": "they are written, but not the ledger",
+    "write.before": "the ledger is written too, but not yet durable",
+    "write.after": "this state holds the txid, the following ones do not",
     "read-back.before": "the answer of the store is lost; the ledger is about to be read back",
-    "read-back.after": "the ledger was read",
-    "advance.before": "all states hold the txid, ZooKeeper does not know",
+    "read-back.after": "the ledger has been read",
+    "advance.before": "all states hold the txid, but ZooKeeper does not record it yet",
     "advance.after": "`current` has advanced in ZooKeeper",
-    "cleanup.before": "the spout is about to be told",
-    "cleanup.after": "it was told",
+    "cleanup.before": "the spout is about to be notified",
+    "cleanup.after": "it has been notified",
 }
 """Where a process stands when it dies at a point."""
 REFUSED_BY = ("refused by ZooKeeper", "refused by the store")
@@ -142,7 +142,7 @@ def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
     yield ""
     yield f"{total:,} crashes, {wrong} not right. How many are right of how many, by store:"
     yield ""
-    columns = ("point", "where the process stands", *(STORES[store] for store in ran))
+    columns = ("point", "what the process is doing", *(STORES[store] for store in ran))
     shown = [matrices[store] for store in ran]
     yield from table(
         columns,
@@ -153,7 +153,7 @@ def crash_lines(matrices: Mapping[str, Matrix]) -> Iterator[str]:
     )
     for store, name in STORES.items():
         if store not in ran:
-            yield f"\n{name} was not there when this page was made."
+            yield f"\n{name} was not available when this page was written."
 
 
 def order_lines(sums: Iterable[Interleavings]) -> Iterator[str]:

@@ -1,7 +1,7 @@
 """Run a hundred thousand seeds of all kinds, a part at a time: ``python -m …simulated.proof``.
 
 Each chunk of seeds is a line of a file of results, so a run that is ended continues where it was,
-and ``--page`` makes the sections of ``docs/reference/simulation.md`` of whatever is there.
+and ``--page`` makes the sections of ``docs/proof/simulation.md`` of whatever is there.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tests.faults.slots.command import judged
 from tests.harness.report_page import DOCS, with_section
 from txtopo.testing.simulation.campaign import CampaignReport, pinned_processes, run_chunk
 
-PAGE = DOCS / "reference" / "simulation.md"
+PAGE = DOCS / "proof" / "simulation.md"
 CHUNKS = 500
 """Into how many chunks each part is divided, so that all parts advance together."""
 
@@ -70,7 +70,7 @@ PARTS = {
     "plain": Part("", "", 0, 50_000),
     "groups": Part(
         "Groups of txids",
-        "Batches of one record, many at a time, and states that take groups, so that most txids "
+        "Batches of one record, many at a time, and states that accept groups, so that most txids "
         "are committed together:",
         100_000,
         25_000,
@@ -79,26 +79,26 @@ PARTS = {
     "spouts": Part(
         "Several spouts",
         "Three spouts in each txid, the first of any kind, the others an opaque and a "
-        "transactional one. Each is out of reach at times; then it is absent from the txids that "
-        "are planned meanwhile:",
+        "transactional one. Each is unreachable at times, and absent from the txids that are "
+        "planned then:",
         200_000,
         10_000,
         SPOUTS,
     ),
     "shared": Part(
         "Shared transactions",
-        "Three states of one database, which share its transactions (C14). One in five times, the "
-        "database does not tell a state its identity; then this state has transactions of its own, "
-        "until the next leader asks:",
+        "Three states in one database, which share its transactions (C14). One time in five, the "
+        "database does not reveal its identity to a state; then this state has transactions of its "
+        "own, until the next leader asks:",
         500_000,
         5_000,
         SHARED,
     ),
     "clones": Part(
         "Clones of a database",
-        "Three states, one of which is in another database with the same identity. That has a copy "
-        "of the tables of the others, always one write behind. Whoever writes to a copy breaks a "
-        "promise:",
+        "Three states, one of which is in another database with the same identity. That database "
+        "has a copy of the tables of the others, always one write behind. A write to a copy breaks "
+        "a promise:",
         600_000,
         5_000,
         SHARED | {"sharing": "clones"},
@@ -201,11 +201,11 @@ HEAD = """\
 # Simulation
 
 The real coordinator, runtime, journal, ledgers and stages in virtual time, with faults drawn from a
-seed. A seed decides on everything: the topology, with one to three spouts, how it runs, whether its
-states share transactions, the faults, and who continues when. Txids that wait are committed
-together where the topology allows it. Checkers C1 to C8 and C11 to C14 judged each history; every
-fiftieth seed ran twice, and both traces are the same (C10). `txtopo/testing/checkers/` says what
-each of them promises. The same seeds give the same verdict anywhere:
+seed. A seed determines everything: the topology, with one to three spouts, how it runs, whether its
+states share transactions, the faults, and who continues when. Waiting txids are committed together
+where the topology allows it. Checkers C1 to C8 and C11 to C14 judged each history; every fiftieth
+seed ran twice, with identical traces (C10). `txtopo/testing/checkers/` documents what each of them
+promises. The same seeds give the same verdict anywhere:
 
 """
 

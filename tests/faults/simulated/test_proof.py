@@ -62,7 +62,7 @@ def test_the_page_has_a_section_for_each_part_that_ran_and_keeps_the_others() ->
 
     first, spouts, slots = made.split("\n## Several spouts\n")[0], *made.split("\n## ")[2:]
     assert "txtopo-simulate --first 0 --seeds 20\n" in first
-    assert "50 txids a second" in first
+    assert "50 txids per processor second" in first
     assert "No promise was broken." in first
     assert "old" not in first
     assert "kept" in made

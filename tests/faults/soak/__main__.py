@@ -38,7 +38,7 @@ def main() -> None:
     parser.add_argument("--minutes", type=float, default=30.0)
     parser.add_argument("--seed", type=int, default=1)
     parser.add_argument(
-        "--page", type=Path, default=DOCS / "reference" / "soak.md", help="the page to write"
+        "--page", type=Path, default=DOCS / "proof" / "soak.md", help="the page to write"
     )
     args = parser.parse_args()
     began = time.monotonic()

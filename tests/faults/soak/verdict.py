@@ -108,9 +108,9 @@ HEAD = """\
 # Soak
 
 `make soak MINUTES=30` counts the flights in a loop on real services (three ZooKeeper servers,
-SQLite, PostgreSQL, Delta) while faults drawn from a seed come one after the other. In each round
-drivers are killed, frozen, ended and deposed, ZooKeeper's servers and the database die and come
-back; an outside reader samples all the time, and each sample must be the fold of the first txids.
-Beside that one process, which meets the faults of ZooKeeper, counts all flights again and again: it
-must be right each time, and may not hold more and more memory, files or threads. The znodes of a
-topology stay few."""
+SQLite, PostgreSQL, Delta) during a sequence of faults drawn from a seed. In each round drivers are
+killed, frozen, stopped and deposed, and ZooKeeper's servers and the database die and come back; an
+outside reader samples continuously, and each sample must be the fold of the first txids. At the
+same time one process, exposed to the faults of ZooKeeper, counts all flights repeatedly: it must be
+right each time, and its memory, files and threads must not grow. The number of znodes of a topology
+must stay small."""

@@ -20,22 +20,20 @@ from tests.harness.report_page import DOCS, table, write_page
 from tests.services.cluster.rounds import CARRIERS, Result, Services, rounds_of, run_round
 from tests.services.cluster.situations import SITUATIONS
 
-PAGE = DOCS / "reference" / "cluster.md"
+PAGE = DOCS / "proof" / "cluster.md"
 RECORD = ROOT / ".cluster.jsonl"
 HEAD = """\
 # On a cluster
 
-`make cluster` does three works on a private Spark standalone cluster, a master and workers of one
-core each in processes of their own: the first flights of the demo, workload W2 of the benchmark and
-the count of the Kafka demo, each made small, some twenty batches. Executors are processes of their
-own as well. After some commits something happens to the cluster while batches are in flight. At
-the end each state must be equal to what plain Python counts, and of Kafka's reports there must be
-one for each batch."""
+`make cluster` runs three workloads on a private Spark standalone cluster, with a master and
+one-core workers in separate processes: the first flights of the demo, workload W2 of the benchmark,
+and the count of the Kafka demo, each reduced to about twenty batches. Executors are separate
+processes too. After some commits something happens to the cluster while batches are in flight. At
+the end each state must equal what plain Python counts, with one Kafka report per batch."""
 LEGEND = """\
-A cell has: whether the states were right; the jobs that failed; the attempts beyond the first one
-of each txid; and the longest time from one commit to the next, in seconds. That time is what
-somebody sees who looks at the store. The start of executors and of their Python is in it, on a
-machine that has other things to do."""
+Each cell shows whether the states were right; the number of failed jobs; the attempts after the
+first of each txid; and the longest time between two commits, in seconds, as an observer of the
+store would see it. It includes starting executors and their Python, on a busy machine."""
 
 
 def main() -> None:

@@ -87,7 +87,7 @@ class Found:
             f"* {len(JUDGES) * self.seeds:,} programs of {len(JUDGES)} families, "
             f"{len(self.broken)} with a violation",
             f"* {self.txids:,} txids committed",
-            f"* {written:,} writes of several txids, {again:,} of them done again, {adopted:,} "
+            f"* {written:,} writes of several txids, {again:,} of them redone, {adopted:,} "
             "adopted by a new leader",
             "",
             "| what programs with event time have | programs |",

@@ -331,11 +331,11 @@ class CampaignReport:
             f"* {self.seeds:,} seeds, {len(self.failures)} with a violation",
             f"* {self.txids:,} txids committed, {self.fenced:,} runs deposed",
             f"* {self.groups['written']:,} writes of several txids, {self.groups['redone']:,} of "
-            f"them done again, {self.groups['adopted']:,} adopted by a new leader",
+            f"them redone, {self.groups['adopted']:,} adopted by a new leader",
             f"* {self.groups['shared']:,} transactions that several states shared",
             f"* {self.forked:,} topologies forked, each run to its end as well",
             f"* {self.virtual_s / 3600:,.0f} hours of virtual time in {self.processor_s / 60:,.1f} "
-            f"minutes of processor time, {speed:,.0f} txids a second of it",
+            f"minutes of processor time, {speed:,.0f} txids per processor second",
             "",
             "| fault | times |",
             "|---|---|",

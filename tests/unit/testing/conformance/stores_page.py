@@ -86,7 +86,7 @@ def _rows(suites: Suites) -> Iterator[tuple[str, ...]]:
             " and ".join(sorted(suite.kinds)),
             "is refused" if suite.fenced else "**may still write**",
             "one is refused" if suite.fenced else "**both may be let in**",
-            "the fold of whole txids" if suite.atomic_reader else "**half a txid, for a moment**",
+            "whole txids only" if suite.atomic_reader else "**half a txid, briefly**",
             ", ".join([*narrow, *sorted(suite.refused)]) or "nothing",
             ended(outcomes),
         )
@@ -99,7 +99,7 @@ def ended(outcomes: Counter[str]) -> str:
     """
     if outcomes["failed"]:
         return f"**{outcomes['failed']:,} failed**"
-    return "those of what it declares passed" if outcomes["skipped"] else "all passed"
+    return "all applicable passed" if outcomes["skipped"] else "all passed"
 
 
 def main() -> None:

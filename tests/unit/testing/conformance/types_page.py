@@ -89,24 +89,23 @@ SEEN: dict[str, dict[str, str]] = {
 SEEN_IN_VIEW = {"sqlite": {"decimal(10,2)": "9.1"}}
 COLUMNS = ("type", "SQLite", "PostgreSQL", "MariaDB, MySQL", "Delta", "Redis, backing maps")
 PROSE = """\
-What a key or value column is in the store, and what plain SQL sees of an example. Where it says
-"view", the view `<table>_view` shows something else than the table. The previous values
-(`prev_…`) have the types of the values. In memory, values are Python objects.
+The type of a key or value column in the store, and what plain SQL shows of an example. "view" marks
+where the view `<table>_view` differs from the table. The previous values (`prev_…`) have the types
+of the values. In memory, values are Python objects.
 
-* **Decimals in SQLite are whole numbers of their last digit.** The table compares, sorts and sums
-  them exactly: `SELECT max(price), sum(price) FROM prices`, then divide by 10^scale. The view
-  divides: its numbers are floats, exact to 15 digits, as any number with a fraction is in SQLite.
-  The names of the CHECKs in the table tell where the points are.
-* **SQLite keeps decimals of at most 18 digits.** A wider key or value is refused when the
-  topology is built. The type of a sum or mean is `decimal(38,…)` in every store; in SQLite a
-  batch that brings one beyond 18 digits is refused. PostgreSQL, MariaDB, MySQL, Delta, Redis and
-  memory keep 38 digits.
-* **A table of your own in SQLite** needs an INTEGER column for a decimal, with whole numbers of the
-  last digit: 9.10 in a `decimal(10,2)` is 910. Another column is refused.
-* Text and bytes in a key of MariaDB and MySQL are `VARCHAR` and `VARBINARY`, which an index
-  can hold.
-* A `timestamp` is a moment, in UTC where the column has no time zone. A `timestamp_ntz` is kept
-  as given.
+* **SQLite stores decimals as whole numbers, in units of their last digit.** The table compares,
+  sorts and sums them exactly: `SELECT max(price), sum(price) FROM prices`, then divide by 10^scale.
+  The view divides: its numbers are floats, exact to 15 digits, like any fractional number in
+  SQLite. The names of the table's CHECKs contain the scales.
+* **SQLite keeps decimals of at most 18 digits.** A wider key or value is refused when the topology
+  is built. The type of a sum or mean is `decimal(38,…)` in every store; in SQLite a batch whose sum
+  or mean exceeds 18 digits is refused. PostgreSQL, MariaDB, MySQL, Delta, Redis and memory keep 38
+  digits.
+* **Your own table in SQLite** needs an INTEGER column for a decimal, in units of the last digit:
+  9.10 in a `decimal(10,2)` is 910. Any other column type is refused.
+* Text and bytes in a MariaDB or MySQL key are `VARCHAR` and `VARBINARY`, which can be indexed.
+* A `timestamp` is a point in time, in UTC where the column has no time zone. A `timestamp_ntz` is
+  kept as given.
 """.splitlines()
 
 
