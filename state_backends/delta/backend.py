@@ -197,6 +197,10 @@ class DeltaBackend(StateBackend):
         known = None not in rows
         return StateSize(sum(rows) if known else None, sum(sizes))
 
+    def sql(self) -> str | None:
+        """Return the query of the columns that users declared, without deleted rows."""
+        return self._layout.sql()
+
     def close(self) -> None:
         """Drop the open tables, and wait for a running fold."""
         self._upkeep.close()

@@ -8,6 +8,7 @@ another, whichever was created first, and none is named like a log.
 from __future__ import annotations
 
 import os
+import re
 from dataclasses import dataclass, field, replace
 from string import ascii_letters
 from urllib.parse import parse_qsl, quote, unquote, urlsplit
@@ -16,7 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from txtopo.errors import TopologyError, ValueRefusedError
-from txtopo.plugins.stores import StateTable, declaration, redacted_url
+from txtopo.plugins.stores import Field, StateTable, declaration, mean_names, redacted_url
 from txtopo.state.log_mode import limited_sums
 
 DECLARATION = "txtopo.declaration"
@@ -82,6 +83,27 @@ class Layout:
             fields += [pa.field("prev_txid", pa.int64()), pa.field("deleted", pa.bool_())]
         return pa.schema([field.with_nullable(True) for field in fields])
 
+    def sql(self) -> str:
+        """Return the query of a table with the name of the state: no bookkeeping, no deleted rows.
+
+        In mode ``log`` it combines the rows of a key. Means come last, as in a database's view.
+        """
+        keys, values = map(_quoted, self.keys), [_quoted(name) for name in self.values]
+        shown, end = values, " WHERE NOT deleted" if self.opaque else ""
+        if self.state.mode == "log":
+            operators = [each.operator or "" for each in self.state.aggregates]
+            values = [f"{_SQL[op]}({value})" for op, value in zip(operators, values, strict=True)]
+            shown = [f"{value} AS {name}" for value, name in zip(values, shown, strict=True)]
+            end = f" GROUP BY {', '.join(map(_quoted, self.keys))}"
+        means = [
+            # Some databases divide whole numbers without a fraction.
+            f"{_whole_as_double(self.state.value[at], values[at])} / NULLIF({values[at + 1]}, 0) "
+            f"AS {_quoted(name)}"
+            for at, name in mean_names(self.state).items()
+        ]
+        columns = ", ".join([*keys, *shown, *means])
+        return f"SELECT {columns} FROM {_quoted(self.state.name)}{end}"  # noqa: S608 - quoted
+
     @property
     def properties(self) -> dict[str, str]:
         """The properties of a new table."""
@@ -98,6 +120,22 @@ class Layout:
     def _with_statistics(self) -> list[str]:
         names = list(limited_sums(self.state)) if self.state.mode == "log" else []
         return ["txid", *(name if name.isidentifier() else f"`{name}`" for name in names)]
+
+
+_SQL = {"add": "SUM", "min": "MIN", "max": "MAX"}
+
+# Without quotes, some databases would take such a column for a value of their own.
+_SQL_VALUES = re.compile(r"user|null|true|false|local\w+|(current|session)_\w+", re.IGNORECASE)
+
+
+def _quoted(name: str) -> str:
+    """Return a name as Spark writes it: in backticks, if it is not a plain word."""
+    plain = name.isascii() and name.isidentifier() and not _SQL_VALUES.fullmatch(name)
+    return name if plain else f"`{name.replace('`', '``')}`"
+
+
+def _whole_as_double(field: Field, total: str) -> str:
+    return f"CAST({total} AS DOUBLE)" if field.type == "long" else total
 
 
 def reserved(name: str) -> bool:

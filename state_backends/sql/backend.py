@@ -302,6 +302,13 @@ class SqlBackend(StateBackend):
             except self._failures as error:
                 raise translated(error, self._label) from error
 
+    def sql(self) -> str | None:
+        """Return the query of the view."""
+        preparer = self._engine.dialect.identifier_preparer
+        # SQLAlchemy doubles "%" for statements with parameters; this one has none.
+        view = preparer.quote(self._dialect.names.view).replace("%%", "%")
+        return f"SELECT * FROM {view}"  # noqa: S608 - quoted
+
     def query(self, statement: str, *, rows_max: int, timeout_s: float) -> QueryRows:
         """Return the rows that a query selects, as ``QueryBackend.query`` says."""
         check_query(statement)

@@ -82,7 +82,7 @@ from txtopo.plugins.stores import (
     column_schema,
     combines_in_store,
 )
-from txtopo.sql_sessions import SHARED, set_up_postgresql
+from txtopo.sql_sessions import SHARED, read_json_as_text, set_up_postgresql
 
 _logger = logger_of("txtopo.state")
 
@@ -313,6 +313,12 @@ class PostgresqlDialect(SqlDialect):
             return f"it compares keys by the collation {collation!r}, {how}"
         return None
 
+    def shown(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """Return the column; ``json`` stays ``JSON`` in the view."""
+        if not isinstance(column.type, JsonText):
+            return column
+        return sa.type_coerce(column, sa.JSON()).label(column.key)
+
     def write_options(self) -> dict[str, Any]:
         """Return READ COMMITTED; the lock on the ledger's row puts writers in order."""
         return {"isolation_level": "READ COMMITTED"}
@@ -347,6 +353,7 @@ class PostgresqlDialect(SqlDialect):
     ) -> Iterator[None]:
         """Limit the time. The statement runs through a cursor, which accepts only queries."""
         limit_ms = max(1, round(timeout_s * 1000))
+        read_json_as_text(connection.connection.driver_connection)
         connection.exec_driver_sql(f"SET LOCAL statement_timeout = {limit_ms}")
         yield
 
@@ -833,7 +840,27 @@ def _text(statement: sa.ClauseElement) -> str:
     return str(statement.compile(dialect=dialect()))
 
 
+class JsonText(sa.types.UserDefinedType[str]):
+    """The column type ``JSON``, whose values are texts here.
+
+    It keeps the text as it is, and functions and operators of JSON read it. ``JSONB`` would change
+    values: -0.0 becomes 0.0, the float 1e16 a whole number, and it refuses ``\\u0000`` and halves
+    of characters.
+    """
+
+    cache_ok = True
+
+    def get_col_spec(self, **_: Any) -> str:
+        """Return the name of the type."""
+        return "JSON"
+
+    def column_expression(self, column: sa.ColumnElement[Any]) -> sa.ColumnElement[Any]:
+        """Select the column as text; psycopg would parse it."""
+        return sa.cast(column, sa.Text())
+
+
 _TYPES: dict[str, TypeEngine[Any]] = {
+    "json": JsonText(),
     "binary": sa.LargeBinary(),
     "boolean": sa.Boolean(),
     "byte": sa.SmallInteger(),

@@ -23,6 +23,7 @@ from txtopo.ensemble.commands import KILLED
 from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.engine import engine_session_conf
 from txtopo.runtime.handle import ReliableRun, TopologyRun
+from txtopo.runtime.needs import check_packages
 from txtopo.runtime.progress import (
     BatchCommitted,
     Leading,
@@ -124,6 +125,7 @@ def _session(
             setting="--master",
             got=master,
         )
+    check_packages(topology.graph, config)
     conf = engine_session_conf(topology.graph) if isinstance(topology, Topology) else {}
     return open_own_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
 

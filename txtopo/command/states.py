@@ -111,6 +111,7 @@ def show_state(chosen: Choices, url: str, table: str | None) -> None:
             "key": _columns(found.key),
             "value": _columns(ReaderView(found).fields),
             "aggregates": [repr(each) for each in found.aggregates],
+            "sql": reader.sql(),
             "is_snapshot": reader.is_snapshot,
             "rows": size.rows,
             "bytes": size.bytes,

@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from txtopo.config import ZooKeeper
 from txtopo.ensemble.directory import Directory, MemoryDirectory, PlugInDirectory
 from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.nodes import check_topology_id
-from txtopo.ensemble.plug_ins import open_plug_in, scheme_of
+from txtopo.ensemble.plug_ins import open_plug_in, plug_in_servers, scheme_of
 from txtopo.ensemble.store import TransactionalState
 from txtopo.errors import ConfigError
 from txtopo.log_records import logger_of
+from txtopo.servers import Server
 
 _logger = logger_of("txtopo.ensemble")
 
@@ -56,6 +57,25 @@ def open_transactional_state(
         session_timeout_s=zookeeper.session_timeout_s,
         connect_timeout_s=zookeeper.connect_timeout_s,
     )
+
+
+def ensemble_servers(zookeeper: ZooKeeper) -> Sequence[Server]:
+    """Return the servers of an ensemble; none for ``"memory"`` and ``"embedded"``.
+
+    Raises:
+        ConfigError: There is no such plug-in, or it cannot be imported.
+    """
+    if zookeeper.hosts in ("memory", "embedded"):
+        return ()
+    scheme = scheme_of(zookeeper.hosts)
+    if scheme is not None:
+        return plug_in_servers(scheme, zookeeper.hosts)
+    return (Server.of("ZooKeeper", zookeeper.hosts, 2181),)
+
+
+def ensemble_modules(zookeeper: ZooKeeper) -> Sequence[str]:
+    """Return the modules of extras that the settings of an ensemble need."""
+    return ("puresasl",) if isinstance(zookeeper.auth, Mapping) else ()
 
 
 def own_ensemble(topology_id: str) -> MemoryEnsemble:

@@ -153,6 +153,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
+        self.connects_to = [connection.server, *records.connects_to]
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout whose first batch begins at a place.
@@ -257,6 +258,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
+        self.connects_to = [connection.server, *records.connects_to]
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout whose first batch begins at a place.

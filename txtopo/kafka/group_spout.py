@@ -268,6 +268,7 @@ class KafkaSpout(Spout):
         self._uncommitted_max = uncommitted_max
         self.output_fields = self._records.fields()
         self.client_modules = self._records.client_modules
+        self.connects_to = [self._connection.server, *self._records.connects_to]
 
     def open(
         self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector

@@ -33,6 +33,7 @@ from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReade
 from txtopo.kafka.formats.schema_format import SchemaFormat
 from txtopo.kafka.offsets import KafkaPartition, Range, deleted
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.sources.json_objects import objects
 from txtopo.sources.values import Read, first_unreadable, fitted_column, readable
 from txtopo.tuples import Field, Fields
@@ -325,6 +326,11 @@ class RecordColumns:
         """The modules that read the records."""
         modules = [module for each in self._formats.values() for module in each.modules]
         return ("confluent_kafka", *dict.fromkeys(modules))
+
+    @property
+    def connects_to(self) -> tuple[Server, ...]:
+        """The servers with the schemas of the records."""
+        return tuple(server for each in self._formats.values() for server in each.connects_to)
 
     @property
     def _formats(self) -> dict[Part, RecordFormat]:

@@ -683,6 +683,13 @@ class StateBackend(ABC):
         """
         return StateSize()
 
+    def sql(self) -> str | None:
+        """Return a query for the rows as readers see them; None if SQL cannot read the store.
+
+        A reader calls it to show it to a person. The default returns None.
+        """
+        return None
+
     @abstractmethod
     def close(self) -> None:
         """Release connections. A second call does nothing."""

@@ -113,6 +113,17 @@ class StateReader:
         assert self._backend is not None
         return self._backend.size()
 
+    def sql(self) -> str | None:
+        """Return a query for the rows as readers see them; None if SQL cannot read the store.
+
+        In a database it reads the view of the state. For a Delta table it leaves out bookkeeping
+        and deleted rows; it expects the table under the name of the state, which each tool gives it
+        in its own way. A mean comes after its sum and count, as in the view.
+        """
+        self._opened()
+        assert self._backend is not None
+        return self._backend.sql()
+
     def get(self, key: Any, default: Any = None) -> Any:
         """Return the value of *key*: plain for one value field, else a dict by field name.
 

@@ -18,6 +18,7 @@ from urllib.parse import unquote
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
 from txtopo.instead import Instead
 from txtopo.notebook import html_of
+from txtopo.servers import ConnectingFactory, Server
 from txtopo.setting_checks import unusable_character
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
@@ -124,6 +125,19 @@ class CheckingFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class ClientFactory(Protocol):
+    """A factory that names the modules which its states import; optional.
+
+    A start imports them before Spark starts. Without this method, a module that is missing shows
+    when the first state is opened.
+    """
+
+    def client_modules_of(self, url: str, table: StateTable) -> Sequence[str]:
+        """Return the modules that a state imports, such as ``psycopg``. It imports none."""
+        ...
+
+
 # Who writes to a state, and how it is read.
 _WRITTEN = (
     "it in a committer: persistent_aggregate or store of a stream, or StateTransaction.{name}"
@@ -221,6 +235,23 @@ class State(Instead):
         """
         factory = self.factory
         return factory.session_conf_of(self.url) if isinstance(factory, SessionFactory) else {}
+
+    @property
+    def connects_to(self) -> Sequence[Server]:
+        """The servers of the store; none for files and memory, or if its factory names none."""
+        factory = self.factory
+        return factory.servers_of(self.url) if isinstance(factory, ConnectingFactory) else ()
+
+    def client_modules(self, table: str | None = None) -> Sequence[str]:
+        """Return the modules that the store imports, as far as its factory names them.
+
+        Args:
+            table: The table name, if the state has none.
+        """
+        factory = self.factory
+        if not isinstance(factory, ClientFactory):
+            return ()
+        return factory.client_modules_of(self.url, self.layout(table))
 
     def check(self, table: str | None = None) -> None:
         """Check that the store can keep the state, as far as that is possible without connecting.

@@ -32,6 +32,7 @@ from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.setting_checks import check_text
 from txtopo.sources.delta.log import DeltaLog, partition_value
 from txtopo.sources.files.reading import FilesEmitter
@@ -46,7 +47,7 @@ from txtopo.sources.files.source import (
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
 from txtopo.sources.query.reading import QueryEmitter
-from txtopo.sources.query.source import QuerySource
+from txtopo.sources.query.source import QuerySource, modules_of, servers_of
 from txtopo.sources.values import INT96_UNIT, fitted_column
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields
@@ -66,9 +67,11 @@ class LookupSource(ABC):
 
     Attributes:
         client_modules: The modules that tasks import to read it.
+        connects_to: The servers that have it.
     """
 
     client_modules: Sequence[str] = ()
+    connects_to: Sequence[Server] = ()
 
     @property
     @abstractmethod
@@ -262,8 +265,6 @@ class QueryLookup(LookupSource):
         ConfigError: An argument is wrong.
     """
 
-    client_modules = ("sqlalchemy",)
-
     def __init__(self, url: str, query: str, *, as_of: str, settle_s: float) -> None:
         _check_settle_s(settle_s)
         text = as_of if isinstance(as_of, str) and " " in as_of.strip() else f"{as_of} timestamp"
@@ -275,6 +276,7 @@ class QueryLookup(LookupSource):
                 setting="as_of",
             )
         self._url, self._query, self._as_of, self._settle_s = url, query, column, settle_s
+        self.client_modules, self.connects_to = modules_of(url), servers_of(url)
         self._newest: Json = None
         self._rows: pa.Table | None = None
 

@@ -41,6 +41,17 @@ class Fails(BasicBolt):
         raise ValueError("\\x1b[31mnot a word")
 
 
+def in_need():
+    from txtopo.plugins.spouts import Server
+
+    words = MemoryTransactionalSpout({0: [["a"]]}, Fields("word string"), 1)
+    words.connects_to = [Server.of("Kafka", "127.0.0.1:1", 9092)]
+    builder = TransactionalTopologyBuilder("needy", "words", words)
+    counts = PersistentAggregate(open_state("redis://:s3cret-word@127.0.0.1:1"), "word", Count())
+    builder.set_bolt("counts", counts).fields_grouping("words", "word")
+    return builder.build_topology()
+
+
 def failing():
     failing = TransactionalTopologyBuilder("failing", "words", words)
     failing.set_bolt("fails", Fails()).shuffle_grouping("words")
@@ -413,6 +424,30 @@ def test_the_doctor_says_which_extra_is_missing_where_its_package_cannot_be_impo
     checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
     assert checks["extra avro"]["status"] == checks["extra protobuf"]["status"] == "none"
     assert "pip install 'txtopo[avro]'" in checks["extra avro"]["found"]
+
+
+def test_the_doctor_says_what_a_topology_lacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    memory = ("--json", "--set", "zookeeper.hosts=memory")
+
+    assert run(["doctor", *memory, "--topology", "counting_here:in_need"]) == FAILED
+
+    out = capsys.readouterr().out
+    checks = {each["name"]: each for each in document("doctor", out)["checks"]}
+    assert checks["package redis"]["found"] == (
+        "state counts.counts needs the package redis; it is not installed; install it with: "
+        "pip install 'txtopo[redis]'"
+    )
+    for server in "Kafka (spout 'words')", "Redis (state counts.counts)":
+        assert checks[server]["status"] == "failed"
+        assert "127.0.0.1:1 refuses connections" in checks[server]["found"]
+    assert "s3cret-word" not in out
+
+    run(["doctor", *memory, "--topology", "counting_here:topology"])
+    checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
+    assert checks["packages of counting"]["status"] == "ok"
 
 
 def test_the_doctor_says_what_is_there_and_what_to_do(

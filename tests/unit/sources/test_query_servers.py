@@ -387,6 +387,17 @@ def test_a_moment_is_not_read_as_the_clock_of_some_zone(
         emit(made, metadata)
 
 
+@pytest.mark.service("postgresql")
+def test_json_is_read_as_its_text(postgres: Engine) -> None:
+    """As it was written: a state keeps ``json`` in such a column."""
+    with postgres.begin() as connection:
+        connection.execute(text("CREATE TABLE words (id BIGINT, doc JSON, other JSONB)"))
+        connection.exec_driver_sql("""INSERT INTO words VALUES (1, '{"a":1e3}', '{"b":[]}')""")
+    made = spout(postgres, fields=Fields("id long, doc string, other string"))
+
+    assert emit(made, Planner(made).plan()) == [(1, '{"a":1e3}', '{"b": []}')]
+
+
 @pytest.mark.service("mariadb")
 def test_nor_is_a_timestamp_of_mariadb(maria: Engine) -> None:
     """The driver gives it without a zone, as a DATETIME."""

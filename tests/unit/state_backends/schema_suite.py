@@ -50,8 +50,11 @@ class SchemaSuite:
         store.puts(1, {"a": 1, "b": 1})
         store.puts(2, {"a": None, "b": 2})
 
+        with state.reader() as reader:
+            query = reader.sql()
+        assert query == "SELECT * FROM counts_view"
         with engine.connect() as connection:
-            assert list(connection.execute(sa.text("SELECT * FROM counts_view"))) == [("b", 2)]
+            assert list(connection.execute(sa.text(query))) == [("b", 2)]
 
     def test_plain_sql_sees_what_the_page_of_the_stores_says(
         self, url: str, engine: sa.Engine

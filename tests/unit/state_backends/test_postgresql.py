@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import closing
 from typing import ClassVar
 
 import pytest
@@ -23,9 +24,11 @@ from txtopo.errors import (
     TopologyError,
 )
 from txtopo.state import State, open_state
+from txtopo.state.queries import QueryBackend
 from txtopo.testing.conformance import MillionKeysSuite, StateBackendSuite
-from txtopo.testing.conformance.driver import StateDriver
+from txtopo.testing.conformance.driver import StateDriver, putting
 from txtopo.testing.conformance.pace import DEATHS_MIN
+from txtopo.tuples import Fields
 
 pytestmark = pytest.mark.service("postgresql")
 
@@ -139,6 +142,18 @@ def test_pages_are_half_filled(state: State, url: str) -> None:
     half_filled = {name for name, chosen in options if chosen and "fillfactor=50" in chosen}
     assert tables - half_filled == {"counts_touched"}
     assert len(half_filled) == 2, "the rows and the ledger"
+
+
+def test_json_is_read_by_the_functions_of_the_database_and_kept_as_it_was(url: str) -> None:
+    """JSONB would give 1e+300 as a whole number."""
+    state = open_state(url, table="documents", value=Fields("document json"))
+    with closing(StateDriver(state)) as store:
+        store.run(1, putting({"a": {"tags": ["x"], "weight": 1e300}}))
+
+        question = "SELECT document -> 'tags' ->> 0, document FROM documents_view"
+        assert isinstance(store.backend, QueryBackend)
+        answer = store.backend.query(question, rows_max=1, timeout_s=9)
+        assert answer.rows == (("x", '{"tags":["x"],"weight":1e+300}'),)
 
 
 def test_other_databases_and_drivers_are_refused() -> None:

@@ -39,6 +39,7 @@ from txtopo.kafka.formats.debezium_values import (
     converter,
 )
 from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReader
+from txtopo.servers import Server
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
@@ -144,6 +145,11 @@ class Debezium(RecordFormat):
     def modules(self) -> tuple[str, ...]:
         """The modules of Avro, if the records are Avro."""
         return () if self._avro is None else self._avro.modules
+
+    @property
+    def connects_to(self) -> tuple[Server, ...]:
+        """The schema registry, if the records are Avro."""
+        return () if self._avro is None else self._avro.connects_to
 
     def fields(self, part: Part) -> Fields:
         """Return the columns of the table, and the three that say what happened and where."""

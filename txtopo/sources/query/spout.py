@@ -16,7 +16,7 @@ from txtopo.setting_checks import check_text
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
 from txtopo.sources.query.reading import QueryEmitter
-from txtopo.sources.query.source import QuerySource
+from txtopo.sources.query.source import QuerySource, modules_of, servers_of
 from txtopo.spouts.spout import TransactionalSpout, check_min_batch_rows
 from txtopo.tuples import Fields
 
@@ -84,7 +84,6 @@ class QueryTransactionalSpout(TransactionalSpout):
         >>> spout = QueryTransactionalSpout("sqlite:///w.db", "words", "id", fields, settle_s=10)
     """
 
-    client_modules = ("sqlalchemy",)
     ends = True
 
     @known_arguments
@@ -119,6 +118,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             start_after = start_after.astimezone(datetime.UTC)  # some drivers drop the zone
         self.output_fields = fields
         self._source = QuerySource(url, query, key, kind, fields)
+        self.client_modules, self.connects_to = modules_of(url), servers_of(url)
         self._start_after = start_after
         self._settle_s = settle_s
         self._batch_rows_max = batch_rows_max

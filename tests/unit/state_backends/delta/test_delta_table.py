@@ -9,7 +9,7 @@ from urllib.parse import quote
 
 import pyarrow as pa
 import pytest
-from deltalake import DeltaTable, write_deltalake
+from deltalake import DeltaTable, QueryBuilder, write_deltalake
 from deltalake.exceptions import DeltaError
 
 from state_backends.delta import backend, durability, tables
@@ -30,8 +30,8 @@ from txtopo.errors import (
     UnknownOutcomeError,
     ValueRefusedError,
 )
-from txtopo.plugins.stores import claimed
-from txtopo.state import Ledger, State, open_state
+from txtopo.plugins.stores import Puts, StateMode, claimed
+from txtopo.state import Count, Ledger, Max, Mean, State, open_state
 from txtopo.testing.conformance.driver import StateDriver, claim_of, partials, whole_ledger
 
 pytestmark = pytest.mark.integration
@@ -67,6 +67,30 @@ def test_every_version_of_the_table_is_the_fold_of_the_batches_of_its_ledger(
         held = ledger_of(table, "counts")
         if held is not None:
             assert seen(table) == (cuts[held.txid, held.attempt] if held.txid else {}), version
+
+
+@pytest.mark.parametrize("mode", ["table", "log"])
+def test_the_query_of_a_state_returns_what_readers_see(url: str, mode: StateMode) -> None:
+    """It is for tools that read a Delta table by its path, with bookkeeping and deleted rows."""
+    kinds = (Count(), *Mean("x").columns("user").values(), Max("x"))
+    value = Fields("n long, user_sum long, user_count long, höchst long")
+    state = open_state(url, table="sales", mode=mode)
+    state = state.with_columns(Fields("key string"), value, kinds)
+    store = StateDriver(state)
+    store.commit(1, partials(state, [("a", 1, 4, 1, 4), ("b", 2, 3, 2, 2)]))
+    store.commit(2, partials(state, [("a", 2, 1, 1, 1)]))
+    if mode == "table":
+        store.commit(3, Puts({("b",): None}))
+
+    with store.state.reader() as reader:
+        query = str(reader.sql()).replace("`", '"')  # DataFusion's quotation marks
+        expected = reader.to_arrow().sort_by("key")
+    assert expected.num_rows == (1 if mode == "table" else 2)
+    tables = QueryBuilder().register("sales", table_of(store))
+    found = pa.table(tables.execute(f"{query} ORDER BY 1"))
+    names = expected.column_names
+    assert found.select(names).to_pylist() == expected.to_pylist()
+    assert found.column_names == ["key", "n", "user_sum", "user_count", "höchst", "user"]
 
 
 @pytest.mark.row(40)

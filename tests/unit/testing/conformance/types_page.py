@@ -104,6 +104,10 @@ of the values. In memory, values are Python objects.
 * **Your own table in SQLite** needs an INTEGER column for a decimal, in units of the last digit:
   9.10 in a `decimal(10,2)` is 910. Any other column type is refused.
 * Text and bytes in a MariaDB or MySQL key are `VARCHAR` and `VARBINARY`, which can be indexed.
+* **`json` in PostgreSQL is `JSON`, not `JSONB`,** which would change values: the float 1e300
+  becomes a whole number, -0.0 becomes 0.0, and `\\u0000` is refused. Functions and operators read
+  `JSON`; for those of `JSONB` alone write `doc::jsonb`. MariaDB's `JSON` is `LONGTEXT` with a
+  CHECK, and MySQL's changes values as `JSONB` does; the functions of both read text.
 * A `timestamp` is a point in time, in UTC where the column has no time zone. A `timestamp_ntz` is
   kept as given.
 """.splitlines()
