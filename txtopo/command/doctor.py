@@ -22,6 +22,7 @@ from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_table
 from txtopo.config import Config, Page
+from txtopo.ensemble.progress_file import is_file, path_in
 from txtopo.errors import TxtopoError
 from txtopo.extras import EXTRAS, remedy
 from txtopo.log_records import one_line
@@ -155,9 +156,10 @@ def _ensemble(chosen: Choices) -> Iterator[Examined]:
     if zookeeper.hosts == "memory":
         yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
         return
-    folder = Path(zookeeper.dir)
-    if zookeeper.hosts == "embedded" and chosen.folder is None and not folder.exists():
-        yield Examined("ensemble", "none", f"{folder.resolve()} is made by the first run")
+    made = path_in(zookeeper.hosts) if is_file(zookeeper.hosts) else Path(zookeeper.dir).resolve()
+    own = is_file(zookeeper.hosts) or (zookeeper.hosts == "embedded" and chosen.folder is None)
+    if own and not made.exists():
+        yield Examined("ensemble", "none", f"{made} is made by the first run")
         return
     skews: list[tuple[float, str]] = []
     yield _tried("ensemble", lambda: _topologies(config, skews))

@@ -97,8 +97,8 @@ def _factory(scheme: str) -> EnsembleFactory:
         known = ", ".join(sorted({*points, *_registered})) or "none"
         raise ConfigError(
             f"no ensemble for zookeeper='{scheme}://…'; known are {known}; expected 'embedded', "
-            "'memory', 'host:port,…/chroot', or a scheme of an installed plug-in or of "
-            "register_ensemble",
+            "'memory', 'file:progress.db', 'host:port,…/chroot', or a scheme of an installed "
+            "plug-in or of register_ensemble",
             setting="zookeeper.hosts",
         )
     try:

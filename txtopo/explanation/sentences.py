@@ -257,7 +257,8 @@ def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
     if lost and graph.spout_kind.driven_by != "query":
         named = ", ".join(map(repr, lost[:3]))
         yield (
-            f"the state {named} is lost when this process ends, but ZooKeeper keeps the txid, so "
+            f"the state {named} is lost when this process ends, but "
+            f"{config.zookeeper.place} keeps the txid, so "
             "another process cannot continue; use a persistent store, or zookeeper='memory' as well"
         )
 

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from typing import Literal, Self
 
 from txtopo.attempt import TransactionAttempt
@@ -316,6 +317,7 @@ class KafkaSource:
         self._topics = topics
         self._start: Start = checked_start(start, topics)
         self._records_max = checked_max(records_max)
+        self._looked = False
 
     def beginning_at(self, place: Json) -> KafkaSource:
         """Return a copy that begins at a place, which is a *start* in JSON.
@@ -423,7 +425,12 @@ class KafkaSource:
     def emit(self, ranges: Mapping[KafkaPartition, Range], collector: BatchOutputCollector) -> None:
         """Read ranges and emit their records, partition by partition."""
         schema = self._records.fields().arrow_schema()
-        for _, records in sorted(read_ranges(self._connection, ranges).items()):
+        read = read_ranges(self._connection, ranges)
+        if not self._looked and any(read.values()):
+            self._looked = True
+            if (seen := self._records.seen([*chain(*read.values())])) is not None:
+                collector.saw(seen)
+        for _, records in sorted(read.items()):
             for at in range(0, len(records), EMIT_ROWS_MAX):
                 self._records.emit(records[at : at + EMIT_ROWS_MAX], schema, collector)
 

@@ -455,6 +455,14 @@ def open_state(
         'opaque'
     """
     _check_declaration(kind, mode, table)
+    for part, fields in (("key", key), ("value", value)):
+        if isinstance(fields, Fields) and fields.required:
+            raise TopologyError(
+                f"{part} column {fields.required[0]!r} of a state is required, which only fields "
+                "of spouts and bolts are; leave out its !",
+                setting=part,
+                got=repr(fields),
+            )
     # An operator that sets the columns checks their defaults then.
     given = _check_defaults(defaults, None if value is _DEFAULT_VALUE else value)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"

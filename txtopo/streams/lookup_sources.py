@@ -27,10 +27,12 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.collector import SeenFields
 from txtopo.context import EPOCH, TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
 from txtopo.servers import Server
 from txtopo.setting_checks import check_text
@@ -55,6 +57,8 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+_logger = logger_of("txtopo.streams")
 
 NOBODY = TaskContext("lookup", "lookup", 0, 1)
 """The context of a single task that reads the whole source."""
@@ -437,7 +441,10 @@ class FilesLookup(LookupSource):
     def check(self, fields: Fields) -> None:
         """Check that there is a file with the columns, by reading it."""
         self._source.check()
-        self._read(self._last(), fields)
+        rows = self._collected(self._last(), fields)
+        rows.table(fields)
+        for text in rows.seen.warnings(f"lookup of {self.name!r}"):
+            _logger.warning(text)
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
         """Return name, size and digest of the file whose name sorts last."""
@@ -476,12 +483,15 @@ class FilesLookup(LookupSource):
         return self._digests[file]
 
     def _read(self, file: SourceFile, fields: Fields) -> pa.Table:
+        return self._collected(file, fields).table(fields)
+
+    def _collected(self, file: SourceFile, fields: Fields) -> _Collected:
         rows, shares = _Collected(), to_json([[FileRange(file, 0, None)]])
         emitter = FilesEmitter(
             self._source, self._format, fields, NOBODY, remedy=_WRITE_ANOTHER, aside=""
         )
         emitter.emit_batch(ATTEMPT, shares, cast("Any", rows))
-        return rows.table(fields)
+        return rows
 
     def _lost(self, told: Mapping[str, Any], what: str) -> SourceDataLost:
         return SourceDataLost(
@@ -525,6 +535,10 @@ class _Collected:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
+        self.seen = SeenFields(0, frozenset(), frozenset())
+
+    def saw(self, seen: SeenFields) -> None:
+        self.seen = seen
 
     def emit_batch(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)

@@ -178,6 +178,22 @@ def test_a_run_ends_when_all_is_processed() -> None:
 
 
 @pytest.mark.integration
+def test_a_local_run_goes_on_and_is_found_by_its_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = COUNTING.replace("memory:", f"sqlite:///{folder}/counts.db")
+    (folder / "counting_on.py").write_text(text)
+    for end in ("stopped  2 rows", "leading, epoch 2\nstopped\n"):
+        assert run(["run", "counting_on", "--set", "carrier=local", "--available-now"]) == 0
+        assert end in capsys.readouterr().err
+
+    assert run(["list", "--zookeeper", "file:txtopo-progress.db"]) == 0
+    assert "counting" in capsys.readouterr().out
+    assert run(["list"]) == WRONG_CALL
+    assert "or file:txtopo-progress.db, which is here, by --zookeeper" in capsys.readouterr().err
+
+
+@pytest.mark.integration
 def test_a_run_without_rich_prints_lines(folder: Path) -> None:
     (folder / "rich").mkdir()
     (folder / "sitecustomize.py").write_text(

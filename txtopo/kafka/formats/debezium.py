@@ -107,6 +107,12 @@ class Debezium(RecordFormat):
         timeline: str = "timeline",
     ) -> None:
         self._columns = fields if isinstance(fields, Fields) else Fields(fields)
+        if self._columns.required:
+            raise ConfigError(
+                f"column {self._columns.required[0]!r} of Debezium is required, but a delete has "
+                "only the key; leave out its !; the columns of the key are never NULL",
+                setting="fields",
+            )
         self._key = (key,) if isinstance(key, str) else tuple(key)
         self._columns.select(self._key)
         self._names = (op, position, timeline)
