@@ -44,7 +44,8 @@ def _essence(told: Explanation) -> Iterator[tuple[str, str]]:
     spouts = [each for each in told.components if each.component not in sources]
     bolts = [each for each in told.components if each.component in sources]
     yield "source", _some([f"{each.component}{_tasks(each)}: {_kind(each)}" for each in spouts])
-    slots = "" if told.carrier.slots is None else f" with {told.carrier.slots:,} slots"
+    count = told.carrier.slots
+    slots = "" if count is None else f" with {count:,} slot{'s' * (count != 1)}"
     yield "work", f"{told.work.partition(';')[0]}; carrier {told.carrier.carrier}{slots}"
     yield "computed", _some([_computes(each) for each in bolts]) or "nothing"
     stored = [f"{each.state}: table {each.table} in {each.url}" for each in told.states]
