@@ -18,6 +18,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import FieldsError, nearest, similar
+from txtopo.instead import no_attribute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -299,6 +300,14 @@ class Tuple:
                 stream=self.origin.stream,
                 field=str(field),
             ) from None
+
+    if not TYPE_CHECKING:  # mypy would take every attribute for one that exists
+
+        def __getattr__(self, name: str) -> object:
+            # While it is unpickled or copied, it has no attributes yet.
+            known = () if name in Tuple.__slots__ else self.origin.fields.names
+            written = f"tuple[{name!r}]" if name in known else None
+            raise AttributeError(no_attribute(self, name, written))
 
     def __len__(self) -> int:
         return len(self.values)

@@ -21,6 +21,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.extras import require
+from txtopo.instead import known_arguments
 from txtopo.kafka.connection import Connection, Isolation, Setting
 from txtopo.kafka.group_offsets import CommitGroup, GroupOffsets, renamed_group
 from txtopo.kafka.offsets import (
@@ -130,6 +131,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
     client_modules: Sequence[str] = ("confluent_kafka",)
 
+    @known_arguments
     def __init__(
         self,
         servers: str,
@@ -227,6 +229,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
 
     client_modules: Sequence[str] = ("confluent_kafka",)
 
+    @known_arguments
     def __init__(
         self,
         servers: str,

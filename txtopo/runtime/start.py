@@ -15,8 +15,7 @@ from txtopo.carriers.session import (
     check_given,
     check_session,
     is_classic,
-    mark_own,
-    open_session,
+    open_own_session,
 )
 from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.carriers.workers import check_workers
@@ -341,12 +340,10 @@ def session_for(graph: Graph, spark: SparkSession | None) -> SparkSession:
     Raises:
         ConfigError: It cannot; the message says what it lacks.
     """
-    given = spark if spark is not None else active_session()
-    conf = {} if given is not None else engine_session_conf(graph)
-    session, opened = open_session(given, conf=conf)
+    session = spark if spark is not None else active_session()
     check_session(session)
-    if opened:
-        mark_own(session)
+    if session is None:
+        session = open_own_session(conf=engine_session_conf(graph))
     if graph.has_engine_part:
         run_engine().check_session(graph, session)
     return session

@@ -12,10 +12,11 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
+from txtopo.instead import Instead
 from txtopo.notebook import html_of
 from txtopo.servers import ConnectingFactory, Server
 from txtopo.setting_checks import unusable_character
@@ -137,8 +138,15 @@ class ClientFactory(Protocol):
         ...
 
 
+# Who writes to a state, and how it is read.
+_WRITTEN = (
+    "it in a committer: persistent_aggregate or store of a stream, or StateTransaction.{name}"
+)
+_READ = "with state.reader() as reader: reader.{name}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class State:
+class State(Instead):
     """A state as a topology declares it. :func:`open_state` makes it; it connects to nothing.
 
     Attributes:
@@ -170,6 +178,14 @@ class State:
     defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     prunable: bool = field(default=False, compare=False)
     after_topology: bool = field(default=False, compare=False)
+    _instead: ClassVar = {
+        "put": _WRITTEN.format(name="put"),
+        "update": _WRITTEN.format(name="update"),
+        "delete": _WRITTEN.format(name="delete"),
+        "get": _READ.format(name="get(key)"),
+        "items": _READ.format(name="items()"),
+        "to_pandas": _READ.format(name="to_pandas()"),
+    }
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
     # The URL as the user wrote it, for messages.

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from txtopo.bolts.append import Append
 from txtopo.bolts.persistent_aggregate import PersistentAggregate, check_expiring_aggregate
 from txtopo.builders.transactional import Bolt
 from txtopo.durations import MICROSECOND, Duration, duration
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.instead import Instead
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.lifetimes import SEEN, with_seen
 from txtopo.state.reader import ReaderView
@@ -125,8 +126,35 @@ Names = str | Sequence[str]
 """One name of a column, or several."""
 
 
+# Names of Spark's DataFrames. A count is one of a batch, or of all batches, which needs a state.
+_AGGREGATED = "aggregate({0}) for each batch, or persistent_aggregate(open_state(url), {0})"
+_IN_GROUPS = {
+    "count": _AGGREGATED.format("count=Count()"),
+    "sum": _AGGREGATED.format('total=Sum("column")'),
+    "avg": _AGGREGATED.format('mean=Mean("column")'),
+    "mean": _AGGREGATED.format('mean=Mean("column")'),
+    "min": _AGGREGATED.format('least=Min("column")'),
+    "max": _AGGREGATED.format('most=Max("column")'),
+    "agg": _AGGREGATED.format('count=Count(), total=Sum("column")'),
+}
+_IN_STREAMS = {
+    **{name: f"group_by(…).{written}" for name, written in _IN_GROUPS.items()},
+    "groupBy": "group_by(…)",
+    "groupby": "group_by(…)",
+    "key_by": "group_by(…)",
+    "keyBy": "group_by(…)",
+    "where": "filter(lambda row: …)",
+    "withColumn": "with_columns(…)",
+    "withColumns": "with_columns(…)",
+    "flatMap": "flat_map(…)",
+    "dropDuplicates": "drop_duplicates(…)",
+    "union": "merge(…) of the StreamBuilder",
+    "writeStream": "store(…), append(…) or to(…)",
+}
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class DataStream:
+class DataStream(Instead):
     """A stream of rows with declared fields; each operator returns a new stream.
 
     A function that takes a row gets a ``Tuple``: ``row["word"]``, ``row[0]``, ``row.values``. A
@@ -159,6 +187,7 @@ class DataStream:
     time: TimeColumn | None = None
     retracted: str | None = None
     changes_of: str | None = None
+    _instead: ClassVar = _IN_STREAMS
 
     def map(
         self,
@@ -1035,7 +1064,7 @@ class DataStream:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Grouped:
+class Grouped(Instead):
     """A stream whose rows are grouped by some columns; ``group_by`` returns it.
 
     Attributes:
@@ -1045,6 +1074,7 @@ class Grouped:
 
     stream: DataStream
     key: tuple[str, ...]
+    _instead: ClassVar = _IN_GROUPS
 
     def persistent_aggregate(
         self,

@@ -273,8 +273,22 @@ def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     for option, begins in (("--mermaid", "flowchart"), ("--svg", "<svg")):
         assert run(["explain", "counting_here", option]) == 0
         assert capsys.readouterr().out.startswith(begins)
-    assert run(["explain", "counting_here:topology"]) == 0
+    assert run(["explain", "counting_here:topology", "--all"]) == 0
     assert "the handover" in capsys.readouterr().out
+
+
+def test_an_explanation_begins_with_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "counting_here:topology"]) == 0
+    heading, *lines = capsys.readouterr().out.split("\n\n")[0].split("\n")
+
+    assert heading.startswith("topology ")
+    assert [line.split()[0] for line in lines] == [
+        "source",
+        "work",
+        "computed",
+        "stored",
+        "failure",
+    ]
 
 
 def test_the_doctor_finds_nothing_wrong_before_the_first_run(

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo.config import AtLeastOnceConfig, ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
+from txtopo.instead import known_arguments
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
 from txtopo.setting_checks import check_text
@@ -87,6 +88,7 @@ class FilesTransactionalSpout(TransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str],

@@ -10,6 +10,7 @@ from urllib.parse import unquote
 from txtopo.config import ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
+from txtopo.instead import known_arguments
 from txtopo.metadata import Json
 from txtopo.setting_checks import check_text
 from txtopo.sources.query.keys import check_key
@@ -85,6 +86,7 @@ class QueryTransactionalSpout(TransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         url: str,
