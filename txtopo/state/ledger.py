@@ -483,10 +483,11 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
     if may_be_one(ledger.ensemble, ensemble):
         return
     raise ForeignEnsembleError(
-        f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble {ensemble!r}; the "
-        f"ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was ZooKeeper's data "
-        "deleted or moved, or is this zookeeper='memory', new in each run? to start over, delete "
-        "the state as well; to continue, use the right one, or call txtopo.operations.rebuild",
+        f"the progress of {ledger.owner} is not in this ensemble: it was lost, or is elsewhere; "
+        f"to start over, delete the table of the state; to continue after txid {ledger.txid}, set "
+        "Config.zookeeper to the right ensemble (zookeeper='memory' keeps nothing), or call "
+        f"txtopo.operations.rebuild; got ensemble {ensemble!r}; the ledger names "
+        f"{ledger.ensemble!r}",
         ensemble=ensemble,
         stored_ensemble=ledger.ensemble,
         txid=ledger.txid,

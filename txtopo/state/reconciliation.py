@@ -362,6 +362,12 @@ def _cause(txid: int, url: str) -> str:
             f"or call txtopo.operations.rebuild, which takes ZooKeeper back to txid {txid}, and "
             "the source with it"
         )
+    if url.startswith("memory:"):
+        return (
+            "a store in memory is lost with its process; use a store that lasts, or "
+            "zookeeper='memory' as well; to start over, delete the progress: "
+            "txtopo.operations.forget"
+        )
     return (
         f"the store at {url} contains nothing of this topology; was the URL changed, or the table "
         "dropped? use the store where the state was, or copy its table and ledger from there "

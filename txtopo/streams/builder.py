@@ -127,7 +127,10 @@ class StreamBuilder:
                 watermark, and txids come without rows. An alternative to *idle_after*, for rows
                 that arrive as they happen. It has no effect on a source that never had a row.
             unusable: The state that keeps rows without a usable event time, by txid and number. By
-                default such a row is a dead letter, or ends the run.
+                default such a row is a dead letter; without *dead_letters* it is kept as one in
+                the table ``<topology>_unusable``, in the store of the first table of the program
+                (or ``<marks>_unusable``, beside *marks*). A program without any table has no place
+                for it, and only logging it would lose it: there it ends the run.
 
         Raises:
             TopologyError: An argument is wrong, or the topology cannot have this spout.
