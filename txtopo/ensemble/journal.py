@@ -346,8 +346,8 @@ class Journal:
         node = self._state.get(EPOCH)
         if node is None:
             return FencedError(
-                f"this process is no longer the leader (epoch {epoch}): its node {EPOCH} was deleted; "
-                "stop it and find out what deleted the node",
+                f"this process is no longer the leader (epoch {epoch}): its node {EPOCH} was "
+                "deleted; stop it and find out what deleted the node",
                 epoch=epoch,
                 successor=None,
                 leader=None,

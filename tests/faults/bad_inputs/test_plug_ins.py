@@ -196,8 +196,8 @@ def test_a_plug_in_that_drops_fields_of_the_ledger_is_refused_before_anything_is
 
     with pytest.raises(
         PlugInError,
-        match=r"Columned does not store the whole ledger.*these differ: component, state, ensemble, "
-        r"term; .*dataclasses\.asdict\(ledger\)",
+        match=r"Columned does not store the whole ledger.*these differ: component, state, "
+        r"ensemble, term; .*dataclasses\.asdict\(ledger\)",
     ):
         run_to_end(keeping(storage, [["a", 1]]), storage)
     assert not [path for path in storage.ensemble.nodes if "/batches/" in path]

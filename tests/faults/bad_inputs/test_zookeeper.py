@@ -74,7 +74,7 @@ def refused_to_start(
     ("host", "found"),
     [
         ("no-such-host.invalid:2181", "cannot be resolved"),
-        ("127.0.0.1:1", "refuses connections; nothing listens there"),
+        ("127.0.0.1:1", "refuses connections, nothing listens there"),
     ],
 )
 def test_hosts_that_lead_nowhere_are_told_apart(host: str, found: str) -> None:

@@ -143,7 +143,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
             spout(tmp_path, **options)
     with pytest.raises(ConfigError, match="a text file has exactly one field"):
         FilesTransactionalSpout(tmp_path, FIELDS, "text")
-    with pytest.raises(ConfigError, match="input .* of the files spout does not exist"):
+    with pytest.raises(ConfigError, match=r"input .* of the files spout does not exist"):
         Planner(spout(tmp_path / "nowhere"))
 
 

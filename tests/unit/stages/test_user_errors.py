@@ -207,7 +207,7 @@ def emitting(values: Any, stream: str = "default", task: int | None = None) -> E
 @pytest.mark.parametrize(
     ("values", "stream", "task", "text"),
     [
-        ([1], "default", None, "emitted 1 value to stream 'default'.*expected 2 \(n, word\)"),
+        ([1], "default", None, r"emitted 1 value to stream 'default'.*expected 2 \(n, word\)"),
         ({"n": 1, "word": "a"}, "default", None, "emitted a dict .*in this order: n, word"),
         ({1, 2}, "default", None, "emitted a set .*in this order: n, word"),
         ("ab", "default", None, "emitted a string .*got 'ab'; expected a list of values: n, word"),
