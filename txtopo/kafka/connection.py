@@ -43,8 +43,8 @@ _OURS = {
     "bootstrap.servers": "servers",
     "isolation.level": "isolation",
     "auto.offset.reset": "start",
-    "enable.auto.commit": "nothing instead: txtopo records which records are processed",
-    "enable.auto.offset.store": "nothing instead: txtopo records which records are processed",
+    "enable.auto.commit": "nothing instead: txtopo keeps track of processed records",
+    "enable.auto.offset.store": "nothing instead: txtopo keeps track of processed records",
     "enable.partition.eof": "nothing instead: a range is read to its end",
 }
 _CONSUMER = {

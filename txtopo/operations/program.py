@@ -117,7 +117,7 @@ def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
             name = in_words((ledger.component, ledger.state))
             yield Difference(
                 ChangeKind.STATES,
-                f"{name} was removed, but its table {table!r} holds txid {ledger.txid}",
+                f" is gone, but its table {table!r} holds txid {ledger.txid}",
             )
 
 
@@ -159,7 +159,7 @@ def _spouts_left_out(session: OperatorSession) -> Iterator[Difference]:
             named.setdefault(spout, txid)
     for spout, txid in named.items():
         if spout not in spouts:
-            text = f"component {spout!r}, a spout of txid {txid}, was removed"
+            text = f"component {spout!r}, a spout of txid {txid}, is gone"
             yield Difference(ChangeKind.COMPONENTS, text)
 
 

@@ -40,7 +40,7 @@ def test_a_method_is_shown_with_its_signature() -> None:
 
     assert code == 0
     assert "    parallelism: int = 1,\n    *,\n    event_time: str | None = None,\n" in text
-    assert "Args:\n    id: The id of the spout." in text
+    assert "Args:\n    id: Id of the spout." in text
 
 
 @pytest.mark.parametrize(

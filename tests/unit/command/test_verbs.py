@@ -134,9 +134,9 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
     [
         (["config", "--set", "slots"], "expected SETTING=VALUE"),
         (["config", "--set", "slot=1"], "did you mean 'slots'?"),
-        (["config", "--set", "slots=one"], "it came from --set slots"),
+        (["config", "--set", "slots=one"], "it comes from --set slots"),
         (["config", "--config", "nothing.toml"], "No such file"),
-        (["--zookeeper", "a:1", "--dir", "b", "list"], "expected one of them"),
+        (["--zookeeper", "a:1", "--dir", "b", "list"], "expected only one"),
         (["list", "--dir", "nothing"], "holds no embedded zookeeper"),
         (["list"], "name its folder with --dir, or another ensemble with --zookeeper"),
         (["kill", "a", "--wait", "-1"], "expected a duration"),
@@ -154,7 +154,7 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
         ),
         (["explain", "counting_here", "--svg", "--mermaid"], "expected one"),
         (["explain", "counting_here", "--svg", "--json"], "expected one"),
-        (["completion", "tcsh"], "'tcsh' is not planned by"),
+        (["completion", "tcsh"], "'tcsh' is not one of"),
         (["ui", "--port", "70000", "--dir", "."], "65535"),
     ],
 )
@@ -379,7 +379,7 @@ streams:
             (),
             "bad.yaml, line 6, column 39: tags",
         ),
-        ("words\n", "${NO_SUCH}\n", (), "bad.yaml, line 4, column 9: variable NO_SUCH of the env"),
+        ("words\n", "${NO_SUCH}\n", (), "bad.yaml, line 4, column 9: environment variable NO_SUCH"),
         ("[[a]]", "&a [*a]", (), "bad.yaml, line 6, column 21: an anchor contains itself"),
         ("[[a]]", "&a {b: {c: *a}}", (), "bad.yaml, line 6, column 21: an anchor contains itself"),
         (
@@ -402,8 +402,7 @@ streams:
         ),
         (
             *("", "", ("pace.min_batch_rows=5", "pace.max_batch_delay_s=0.01")),
-            "got 0.01; expected at least 0.05, because a spout is not asked more often than "
-            "that; raise it",
+            "got 0.01; expected at least 0.05, since a spout is not asked more often; raise it",
         ),
         (
             *("", "", ("pace.min_batch_rows=11", "pace.max_batch_delay_s=1")),
@@ -479,7 +478,7 @@ def test_the_doctor_says_what_is_there_and_what_to_do(
     checks = {each["name"]: each for each in document("doctor", out)["checks"]}
     assert code == FAILED
     assert checks["python"]["status"] == "ok"
-    assert checks["settings"]["found"] == "txtopo config shows each setting and where it came from"
+    assert checks["settings"]["found"] == "txtopo config shows each setting and where it comes from"
     assert checks["spark"]["found"].startswith("pyspark 4")
     assert checks["ensemble"]["status"] == "none"
     assert "unset it" in checks["python of workers"]["found"]

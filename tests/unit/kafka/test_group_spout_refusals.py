@@ -181,7 +181,7 @@ def test_what_no_time_mends_ends_the_run_at_once(
         ({"topics": []}, "topics of a Kafka spout are wrong"),
         ({"topics": {"words"}}, "topics of a KafkaSpout are wrong"),
         ({"topics": ["words", "words"]}, "reads a topic twice"),
-        ({"start": {"wrods": {0: 1}}}, "does not read; got 'wrods'; expected .*: words; look"),
+        ({"start": {"wrods": {0: 1}}}, "does not read; got 'wrods'; expected .*: words; check"),
         ({"settings": "acks=all"}, "settings of a KafkaSpout are wrong; got str"),
         ({"start": "committed"}, "start of a Kafka spout is wrong"),
         ({"on_bad_record": "skip"}, "unknown on_bad_record; got 'skip'"),
@@ -189,7 +189,7 @@ def test_what_no_time_mends_ends_the_run_at_once(
         ({"uncommitted_max": True}, "uncommitted_max is wrong; got True"),
         ({"value": "text"}, "unknown decoder of values"),
         ({"settings": {"group.id": "other"}}, "'group.id' cannot be set"),
-        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' cannot be set"),
+        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' is reserved for txtopo"),
     ],
 )
 def test_a_wrong_argument_is_refused(options: dict[str, Any], text: str) -> None:

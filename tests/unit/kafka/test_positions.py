@@ -152,7 +152,7 @@ def test_a_log_that_ends_before_the_position_stops_the_planning() -> None:
             planned(coordinator, BEFORE.to_json())
 
     with pytest.raises(
-        OffsetRegression, match="ends at offset 6, but the next offset 7 is wanted"
+        OffsetRegression, match="ends at offset 6, but the next offset to read is 7"
     ) as found:
         planned(coordinator, BEFORE.to_json())
     assert found.value.facts == {"topic": "orders", "partition": 0, "wanted": 7, "end": 6}
@@ -197,7 +197,9 @@ def test_a_topic_that_was_just_made_is_waited_for(monkeypatch: pytest.MonkeyPatc
     assert later.missing() == []
     assert later.seen == []
 
-    with pytest.raises(ConfigError, match="is not there; got 'returns'") as found:
+    with pytest.raises(
+        ConfigError, match="topic 'returns' of a Kafka spout does not exist"
+    ) as found:
         check_topics(Named(*[{"orders"}] * 100))
     assert found.value.facts == {"topic": "returns"}
 

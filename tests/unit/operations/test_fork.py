@@ -606,7 +606,7 @@ def test_a_consumer_group_has_another_name_in_the_program_of_the_fork() -> None:
     spout = KafkaTransactionalSpout("nowhere.invalid:9092", "words", commit_group="lag")
 
     assert spout.traits.renamed_in_forks is not None
-    assert "another commit_group other than 'lag'" in spout.traits.renamed_in_forks
+    assert "a commit_group other than 'lag'" in spout.traits.renamed_in_forks
 
 
 class Queue(MemoryTransactionalSpout):

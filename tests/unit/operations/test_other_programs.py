@@ -303,7 +303,7 @@ A_BOLT = {"role": "bolt", "inputs": [["x", "default", "ShuffleGrouping", []]], "
 """A bolt as a fingerprint has it."""
 
 LEFT_OUT = {
-    "state-less": "state 'b' of 'b' was removed, but its table 'b' holds txid 4",
+    "state-less": "state 'b' of 'b' is gone, but its table 'b' holds txid 4",
     "spout-less": "component 'y', a spout of txid 4, was removed",
 }
 

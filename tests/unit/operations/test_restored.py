@@ -78,7 +78,7 @@ def test_rebuild_goes_on_with_what_the_states_hold_after_zookeeper_was_set_back(
     metadata = {BATCHES: kept_metadata(deployment)[BATCHES]}
     deployment.ensemble.nodes = backup
 
-    with pytest.raises(StateUsageError, match="where the source after txid 5"):
+    with pytest.raises(StateUsageError, match="position of the source after txid 5"):
         verb(deployment, rebuild)
     rebuild(
         deployment.topology(),
