@@ -117,7 +117,7 @@ def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
             name = in_words((ledger.component, ledger.state))
             yield Difference(
                 ChangeKind.STATES,
-                f" is gone, but its table {table!r} holds txid {ledger.txid}",
+                f"{name} is gone, but its table {table!r} holds txid {ledger.txid}",
             )
 
 

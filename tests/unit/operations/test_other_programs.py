@@ -304,7 +304,7 @@ A_BOLT = {"role": "bolt", "inputs": [["x", "default", "ShuffleGrouping", []]], "
 
 LEFT_OUT = {
     "state-less": "state 'b' of 'b' is gone, but its table 'b' holds txid 4",
-    "spout-less": "component 'y', a spout of txid 4, was removed",
+    "spout-less": "component 'y', a spout of txid 4, is gone",
 }
 
 

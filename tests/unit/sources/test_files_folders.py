@@ -145,7 +145,7 @@ def test_a_link_that_is_switched_to_another_folder_goes_on(here: Path) -> None:
 
 OTHERS = (
     r"reads different folders than before; got '.*/new', where none of 2 files was read, e\.g\. "
-    r"'.*/new/a'; expected '.*/in', from which .* Config\(allow_change=\['source'\]\)"
+    r"'.*/new/a'; expected '.*/in', which it read before; .* Config\(allow_change=\['source'\]\)"
 )
 
 

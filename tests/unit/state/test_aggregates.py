@@ -71,7 +71,7 @@ def test_an_aggregate_of_ones_own_is_read_without_its_class() -> None:
     assert declaration(found) == foreign
     with state.reader() as reader:
         assert reader.get("a") == {"a0": 3, "a1": {"rows": 3, "words": ["7"]}}
-    with pytest.raises(FieldsError, match="'not_there:Rows' is known only by name only"):
+    with pytest.raises(FieldsError, match="'not_there:Rows' is known only by name"):
         found.aggregates[0].combine_values(1, 2)
 
 
