@@ -113,7 +113,9 @@ class Times(TopologyListener):
             self.took_s[-1] - self.took_s[-1 - tenth],
         )
         each = 1e6 / tenth
-        return f"driver in the first tenth {each * first_s:.0f} µs a txid, last {each * last_s:.0f}"
+        return (
+            f"driver in the first tenth {each * first_s:.0f} µs per txid, last {each * last_s:.0f}"
+        )
 
 
 def main() -> None:

@@ -54,7 +54,7 @@ CARRIERS: tuple[Carrier, ...] = ("resident", "rdd", "dataframe")
 COLUMNS = (
     "txids",
     "ms for 1,000",
-    "driver's µs a txid",
+    "driver's µs per txid",
     *(f"{name}, MiB" for name in FAMILIES),
     "live in the JVM's heap, MiB",
     "open files",
@@ -137,7 +137,7 @@ class First(TopologyListener):
 def main() -> None:
     """Run, and print the table and the times of starts."""
     arguments = _arguments()
-    print(f"{machine()}; {arguments.carrier}, {arguments.store}, {RECORDS} records a txid\n")
+    print(f"{machine()}; {arguments.carrier}, {arguments.store}, {RECORDS} records per txid\n")
     with ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="txtopo-long-")))
         url = stack.enter_context(database(arguments.store, folder))

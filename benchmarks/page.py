@@ -74,7 +74,7 @@ def main() -> None:
         page_s, all_s = run_with_page(url, chosen.txids, chosen.carrier)
     print(
         f"{chosen.txids:,} txids: the page took {page_s:.2f} s of {all_s:.2f} s of processor time, "
-        f"{page_s / all_s:.1%}, {page_s / chosen.txids * 1e6:.0f} µs a txid"
+        f"{page_s / all_s:.1%}, {page_s / chosen.txids * 1e6:.0f} µs per txid"
     )
     pairs = [(start_s("none"), start_s("page")) for _ in range(chosen.starts)]
     without_s, with_s = (median(each) for each in zip(*pairs, strict=True))

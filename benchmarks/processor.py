@@ -176,7 +176,7 @@ def told_by_kind(took_s: dict[str, float], txids: int) -> str | None:
     workers = each.pop("workers")
     driver = sum(s for kind, s in took_s.items() if kind != "workers")
     kinds = ", ".join(f"{kind} {us}" for kind, us in each.items())
-    return f"µs a txid: driver {1e6 * driver / txids:.0f} ({kinds}), workers {workers}"
+    return f"µs per txid: driver {1e6 * driver / txids:.0f} ({kinds}), workers {workers}"
 
 
 @contextmanager

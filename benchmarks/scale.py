@@ -305,7 +305,15 @@ def main() -> None:
 
 def _print_costs(carrier: Carrier, txids: int) -> Costs:
     measured = []
-    titles = ("slots", "records", "keys", "driver µs a txid", "by kind", "its JVM µs", "workers µs")
+    titles = (
+        "slots",
+        "records",
+        "keys",
+        "driver µs per txid",
+        "by kind",
+        "its JVM µs",
+        "workers µs",
+    )
     print(f"| {carrier}: {' | '.join(titles)} |")
     print("|---" * len(titles) + "|")
     cases = [case for slots in SLOTS for case in cases_of(carrier, slots, txids)]
@@ -352,7 +360,7 @@ def _print_efficiency(carrier: Carrier, costs: Costs, arguments: argparse.Namesp
 
 
 def _print_model(carrier: Carrier, costs: Costs, records: int) -> None:
-    print(f"| {carrier}: executors | records a txid | formula: records/s | simulated | busy |")
+    print(f"| {carrier}: executors | records per txid | formula: records/s | simulated | busy |")
     print("|---" * 5 + "|")
     for executors in EXECUTORS:
         for size in (records, 100 * executors, 1_000 * executors):

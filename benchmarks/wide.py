@@ -130,7 +130,7 @@ def main() -> None:
         for server in (ensemble, database):
             server.start()
             stack.callback(server.stop)
-        print("| what | how many | processor ms a txid | µs for each | wall ms a txid |")
+        print("| what | how many | processor ms per txid | µs for each | wall ms per txid |")
         print("|---" * 5 + "|", flush=True)
         for kind in arguments.only or SIZES:
             for size in SIZES[kind]:

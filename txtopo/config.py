@@ -45,6 +45,11 @@ LONGEST_BACKOFF = 100
 
 PAGE_TOKEN_CHARACTERS_MIN = 16
 
+PROGRESS_FILE = "file:txtopo-progress.db"
+"""Where the carrier ``local`` keeps the progress of topologies by default."""
+
+_FOLDER = "./txtopo-zookeeper"
+
 # Between the slashes and the last @, as plug-ins may have them in their URLs.
 _CREDENTIALS = re.compile(r"(?<=://).*@", re.S)
 
@@ -54,9 +59,12 @@ class ZooKeeper(Settings):
     """Where to find the ensemble that keeps the progress of topologies, and how to connect.
 
     Attributes:
-        hosts: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM), ``"memory"``
-            (nothing survives the process) or ``"host:port,host:port/chroot"``. ``"scheme://…"``
-            names the ensemble of a plug-in (:mod:`txtopo.plugins.ensembles`).
+        hosts: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
+            ``"host:port,host:port/chroot"``, ``"file:progress.db"`` (an SQLite file on this
+            machine) or ``"memory"`` (nothing survives the process). ``"scheme://…"`` names the
+            ensemble of a plug-in (:mod:`txtopo.plugins.ensembles`). ``"auto"`` is
+            ``"file:txtopo-progress.db"`` for the carrier ``local``, unless ``dir`` is given, and
+            ``"embedded"`` for all others.
         dir: Directory of the embedded server.
         auth: ``"user:password"``; nodes are then readable by that user only. A mapping is a SASL
             login: kazoo's ``sasl_options``.
@@ -67,8 +75,8 @@ class ZooKeeper(Settings):
     """
 
     holder: ClassVar[str] = "zookeeper"
-    hosts: str = "embedded"
-    dir: str = "./txtopo-zookeeper"
+    hosts: str = "auto"
+    dir: str = _FOLDER
     auth: str | Mapping[str, str] | None = field(default=None, repr=False)
     tls: Mapping[str, str | bool] | None = field(default=None, repr=False)
     session_timeout_s: float = 6.0
@@ -86,11 +94,19 @@ class ZooKeeper(Settings):
             check_text("zookeeper.auth", self.auth)
         if not self.hosts:
             raise ConfigError(
-                "zookeeper.hosts is empty; expected 'embedded', 'memory' or 'host:port,…/chroot'",
+                "zookeeper.hosts is empty; expected 'embedded', 'memory', 'file:progress.db' or "
+                "'host:port,…/chroot'",
                 setting="zookeeper.hosts",
             )
         check_positive_number("zookeeper.session_timeout_s", self.session_timeout_s)
         check_positive_number("zookeeper.connect_timeout_s", self.connect_timeout_s)
+
+    def chosen(self, carrier: str) -> Self:
+        """Return the settings with the ensemble that ``"auto"`` means for a carrier."""
+        if self.hosts != "auto":
+            return self
+        in_file = carrier == "local" and self.dir == _FOLDER
+        return replace(self, hosts=PROGRESS_FILE if in_file else "embedded")
 
     def __repr__(self) -> str:
         """Return the settings without credentials; the URL of an ensemble may have some, too."""
@@ -304,9 +320,11 @@ class _CommonConfig(Settings):
         return growing_pause_s(failures, self.backoff_s, LONGEST_BACKOFF * self.backoff_s)
 
     def _hold(self, zookeeper: object) -> None:
-        """Replace hosts that were given as text by the record ``ZooKeeper``."""
+        """Hold the record ``ZooKeeper``, also if hosts were given as text, with its ensemble."""
         if isinstance(zookeeper, str):
-            object.__setattr__(self, "zookeeper", ZooKeeper(zookeeper))
+            zookeeper = ZooKeeper(zookeeper)
+        if isinstance(zookeeper, ZooKeeper):
+            object.__setattr__(self, "zookeeper", zookeeper.chosen(self.carrier))
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,7 +5,7 @@ Three kinds, told apart by their class:
 * :class:`TopologyError` and :class:`ConfigError`: what you defined is wrong. Raised while a
   topology is built or started, before anything runs.
 * :class:`InfrastructureError`: a store, ZooKeeper or the cluster failed. The runtime backs off and
-  tries again; you see it only when the first connection cannot be made.
+  retries; you see it only when the first connection cannot be made.
 * :class:`PromiseError`: continuing could break exactly-once. The run stops; a person decides.
 
 A message says what is wrong, what was got, what was expected and what to look at. Its facts are
@@ -28,10 +28,10 @@ and it goes to the driver, the log, listeners and pages, again with each attempt
 class TxtopoError(Exception):
     """The base of every exception of txtopo; catch it to catch all of them.
 
-    Keyword arguments are facts and become attributes, so that nobody has to parse the message. An
+    Keyword arguments are facts and become attributes, so no program has to parse the message. An
     error whose message shows a value has at least one: the thing concerned, or what was got. Facts
-    are plain values, which pickle; a long text among them is shortened, as the message is.
-    ``docs/reference/errors.md`` lists the names that facts have.
+    are plain values, which pickle; long texts are shortened, like the message.
+    ``docs/reference/errors.md`` lists the names of facts.
 
     Attributes:
         facts: All facts of this error, by name.
@@ -106,10 +106,10 @@ def _rebuild(kind: type[TxtopoError], message: str, facts: dict[str, object]) ->
 class FailedException(TxtopoError):
     """Raise it in a bolt or emitter to fail the batch (Storm ``FailedException``).
 
-    The batch and every later one in flight are tried again after a pause that grows from
-    ``Config.backoff_s``, until the batch has failed ``Config.attempts_max`` times. If a service
-    outside is away, raise ``StoreUnavailable``, which does not count. In an at-least-once topology
-    it fails the tuple, and the spout decides. Any exception of another kind ends the run.
+    The batch and every later one in flight are retried after a pause that grows from
+    ``Config.backoff_s``, until the batch has failed ``Config.attempts_max`` times. If an outside
+    service is unavailable, raise ``StoreUnavailable``, which does not count. In an at-least-once
+    topology it fails the tuple, and the spout decides. Any other exception ends the run.
     """
 
 
@@ -119,8 +119,8 @@ class RecordFailed(TxtopoError):
     Delivery: what the bolt emitted for the tuple is dropped, the tuple goes to the topology's
     ``dead_letters``, and the batch continues. The function of ``map_async`` may raise it, too.
     Everywhere else it ends the run, like any other exception: in a topology without
-    ``dead_letters``, in other bolts and in spouts, and in an at-least-once topology. A subclass
-    does the same.
+    ``dead_letters``, in other bolts and in spouts, and in an at-least-once topology. The same
+    holds for subclasses.
     """
 
     def __init__(self, message: str = "", **facts: object) -> None:
@@ -136,7 +136,7 @@ class RecordFailed(TxtopoError):
 
 
 class TopologyError(TxtopoError, ValueError):
-    """The topology is wrong; repair its definition. Raised while it is built, before anything runs.
+    """The topology is wrong; fix its definition. Raised while it is built, before anything runs.
 
     Attributes:
         source: Id of the component that a bolt subscribes to.
@@ -156,12 +156,12 @@ class TopologyError(TxtopoError, ValueError):
 
 
 class ConfigError(TxtopoError, ValueError):
-    """A setting is wrong; repair it. Raised before anything runs.
+    """A setting is wrong; fix it. Raised before anything runs.
 
     Attributes:
         executors: The executors that lack a module, for modules that cannot be imported there.
         package: The package that is not installed.
-        extra: The extra of txtopo that brings that package.
+        extra: The extra of txtopo that installs that package.
     """
 
     executors: object = None
@@ -170,15 +170,15 @@ class ConfigError(TxtopoError, ValueError):
 
 
 class TooFewCores(ConfigError):
-    """The session has fewer free cores than slots. It passes when something frees them.
+    """The session has fewer free cores than slots. It may pass when cores become free.
 
-    At the first start ask for fewer slots, or give the session more cores. A run that is started
-    again (``Restart``) waits for them: an executor may come back.
+    At the first start, use fewer slots, or give the session more cores. A restarted run
+    (``Restart``) waits for cores: an executor may come back.
 
     Attributes:
-        slots: How many slots are wanted.
-        free: How many cores are free.
-        cores: How many there are.
+        slots: Number of slots wanted.
+        free: Number of free cores.
+        cores: Number of cores.
     """
 
     slots: int | None = None
@@ -187,7 +187,7 @@ class TooFewCores(ConfigError):
 
 
 class FieldsError(TopologyError):
-    """A declaration of fields cannot be read, or values do not fit it; repair the declaration.
+    """A declaration of fields cannot be parsed, or values do not fit it; fix the declaration.
 
     Attributes:
         line: Number of the line of a file that cannot be decoded.
@@ -197,9 +197,9 @@ class FieldsError(TopologyError):
 
 
 class EmitError(TxtopoError, ValueError):
-    """A bolt or emitter emitted tuples that it had not declared, or a record cannot be read.
+    """A bolt or emitter emitted undeclared tuples, or a record cannot be read.
 
-    It ends the run; repair the bolt, or what writes the records.
+    It ends the run; fix the bolt, or the program that writes the records.
 
     Attributes:
         column: The column that cannot be emitted.
@@ -217,11 +217,11 @@ class EmitError(TxtopoError, ValueError):
 class TooManyDeadLetters(TxtopoError):
     """A batch has more dead letters than the limit; nothing of it is committed. It ends the run.
 
-    Look at the record that the message names; repair the source, the declared fields or the bolt,
-    or raise the limit (``DeadLetters``) if so many bad records are expected.
+    Look at the record that the message names; fix the source, the declared fields or the bolt,
+    or raise the limit (``DeadLetters``) if that many bad records are expected.
 
     Attributes:
-        count: How many there are, as far as they were counted.
+        count: Number of dead letters, as far as they were counted.
         batch_records_max: The limit.
         first: The first of them: its fields by name.
     """
@@ -235,9 +235,9 @@ class TooManyDeadLetters(TxtopoError):
 
 
 class InfrastructureError(TxtopoError):
-    """A store, ZooKeeper or the cluster failed. The runtime tries again after a pause.
+    """A store, ZooKeeper or the cluster failed. The runtime retries after a pause.
 
-    You see it in the log, and as an exception when the first connection cannot be made: bring back
+    You see it in the log, and as an exception when the first connection cannot be made: restore
     what the message names.
     """
 
@@ -253,13 +253,13 @@ class CoordinatorUnavailable(InfrastructureError, ConnectionError):
 
 
 class CommandUnanswered(InfrastructureError):
-    """A command to a topology was not answered in time; it may still be done.
+    """A command to a topology was not answered in time; it may still be carried out.
 
-    Look with ``txtopo show`` whether it was; if not, see whether its leader is stuck.
+    Check with ``txtopo show`` whether it was; if not, check whether the leader is stuck.
 
     Attributes:
         command: Number of the command.
-        leader: Host and process of who leads, if anybody does.
+        leader: Host and process of the leader, if there is one.
     """
 
     command: int | None = None
@@ -269,37 +269,37 @@ class CommandUnanswered(InfrastructureError):
 class StoreUnavailable(InfrastructureError, ConnectionError):
     """A state's store, or a service that a bolt calls, cannot be reached; nothing was written.
 
-    A bolt or emitter of a transactional topology may raise it: its batch is tried again after a
-    pause that grows, as often as it takes. Bring the store or the service back; the run continues
-    by itself.
+    A bolt or emitter of a transactional topology may raise it: its batch is retried after a
+    growing pause, as often as necessary. Restore the store or the service; the run continues
+    automatically.
     """
 
 
 class StoreContended(StoreUnavailable):
-    """Another writer was in the way; the same write may be tried again at once.
+    """Another writer interfered; the same write may be retried at once.
 
-    If it stays, look for a transaction of another program that holds a lock on the table.
+    If it persists, look for another program whose transaction holds a lock on the table.
     """
 
 
 class UnknownOutcomeError(InfrastructureError):
-    """The connection was lost during a write, which may be there or not; the ledger tells.
+    """The connection was lost during a write; only the ledger shows whether the write was done.
 
-    Nothing is to be done: the runtime reads the ledger and continues.
+    You need not do anything: the runtime reads the ledger and continues.
     """
 
 
 class RecomputedError(InfrastructureError):
-    """An attempt got envelopes of two runs of the same Spark task; it is tried again.
+    """An attempt got envelopes of two runs of the same Spark task; it is retried.
 
-    Nothing is to be done, unless it comes often: then look why Spark loses tasks.
+    You need not do anything, unless it happens often: then find out why Spark loses tasks.
     """
 
 
 class RunLostError(InfrastructureError):
     """A Spark job failed without naming a batch (a worker died, an executor was lost).
 
-    Its batches are tried again. If it comes often, look into the executor's log.
+    Its batches are retried. If it happens often, check the executor's log.
 
     Attributes:
         counted: Whether it counts towards ``Config.attempts_max``.
@@ -311,7 +311,7 @@ class RunLostError(InfrastructureError):
 
 
 class ProcessEnds(InfrastructureError):
-    """The process ends, and lets no new work begin; nothing failed. The next start continues."""
+    """The process is ending and accepts no new work; nothing failed. The next start continues."""
 
 
 # ---------------------------------------------------------------- a promise would break: stop
@@ -322,9 +322,9 @@ class PromiseError(TxtopoError):
 
 
 class AuthError(PromiseError, PermissionError):
-    """A server refuses the credentials; trying again cannot help.
+    """A server refuses the credentials; retrying cannot help.
 
-    Repair the credentials or the rights that the message names, and start again.
+    Fix the credentials or the permissions that the message names, and start again.
     """
 
 
@@ -333,12 +333,12 @@ class FencedError(PromiseError):
 
     Or another publisher of an outbox has taken over the name of this one.
 
-    Nothing is lost. If nobody was meant to take over, look at *leader* for a second process.
+    Nothing is lost. If no takeover was intended, look for a second process: see *leader*.
 
     Attributes:
         epoch: The epoch of this coordinator.
         successor: The epoch of the other.
-        leader: Host and process of the other, where it is known.
+        leader: Host and process of the other, if known.
     """
 
     epoch: int | None = None
@@ -349,7 +349,7 @@ class FencedError(PromiseError):
 class StaleBatchError(PromiseError):
     """A batch comes before the last one that a state holds.
 
-    Run ``verify``: the state and ZooKeeper do not belong together, or another program writes.
+    Run ``verify``: the state and ZooKeeper do not match, or another program writes to the state.
 
     Attributes:
         stored_txid: The last txid that the state holds.
@@ -361,7 +361,7 @@ class StaleBatchError(PromiseError):
 class LedgerGapError(PromiseError):
     """A batch is more than one txid ahead of the last one that a state holds.
 
-    Run ``verify``: the state was brought back from a backup, or another program writes.
+    Run ``verify``: the state was restored from a backup, or another program writes to it.
 
     Attributes:
         stored_txid: The last txid that the state holds.
@@ -371,9 +371,9 @@ class LedgerGapError(PromiseError):
 
 
 class GroupBoundsError(PromiseError):
-    """A state holds only a part of a group of txids, or its last txid in another group.
+    """A state holds only part of a group of txids, or its last txid in another group.
 
-    Run ``verify``: the state and ZooKeeper do not belong together.
+    Run ``verify``: the state and ZooKeeper do not match.
 
     Attributes:
         attempt: The attempt at the group.
@@ -385,11 +385,11 @@ class GroupBoundsError(PromiseError):
 
 
 class TwoHistoriesError(PromiseError):
-    """Two coordinators claimed one epoch, so that equal numbers do not mean the same attempt.
+    """Two coordinators claimed one epoch, so equal numbers do not mean the same attempt.
 
-    ZooKeeper was set back to an earlier state, or a store was restored from a backup. Run
-    ``verify``, and bring back what belongs together; or have ``rebuild`` set ZooKeeper to what the
-    stores hold.
+    ZooKeeper was reverted to an earlier state, or a store was restored from a backup. Run
+    ``verify``, and restore copies that match; or set ZooKeeper to what the stores hold with
+    ``rebuild``.
 
     Attributes:
         attempt: The attempt, or the claim, of one of them.
@@ -401,13 +401,13 @@ class TwoHistoriesError(PromiseError):
 
 
 class StoreBehindCoordinator(PromiseError):
-    """A store holds less than ZooKeeper says was committed (restored from a backup?).
+    """A store holds less than ZooKeeper records as committed (restored from a backup?).
 
-    Bring back the newer copy of the store, or have ``rebuild`` set ZooKeeper to what it holds.
+    Restore the newer copy of the store, or set ZooKeeper to what the store holds with ``rebuild``.
 
     Attributes:
         ledger_txid: The last txid that the store holds.
-        committed_txid: The last committed txid, as ZooKeeper has it.
+        committed_txid: The last committed txid in ZooKeeper.
     """
 
     ledger_txid: int | None = None
@@ -417,12 +417,12 @@ class StoreBehindCoordinator(PromiseError):
 class StoreAheadOfCoordinator(PromiseError):
     """A store holds more than ZooKeeper can explain (its data wiped, or another ensemble?).
 
-    Name the ensemble that the state belongs to, or bring back its data; else have ``rebuild`` set
-    ZooKeeper to what the store holds.
+    Use the ensemble that the state belongs to, or restore its data; otherwise set ZooKeeper to
+    what the store holds with ``rebuild``.
 
     Attributes:
         ledger_txid: The last txid that the store holds.
-        committed_txid: The last committed txid, as ZooKeeper has it.
+        committed_txid: The last committed txid in ZooKeeper.
     """
 
     ledger_txid: int | None = None
@@ -430,7 +430,7 @@ class StoreAheadOfCoordinator(PromiseError):
 
 
 class ForeignEnsembleError(StoreAheadOfCoordinator):
-    """A state takes its epochs from another ZooKeeper than this coordinator.
+    """A state gets its epochs from a different ZooKeeper than this coordinator.
 
     Name that ZooKeeper in ``Config.zookeeper``; if it is lost, ``rebuild`` takes the state over.
 
@@ -444,7 +444,7 @@ class ForeignEnsembleError(StoreAheadOfCoordinator):
 class ForeignStateError(PromiseError):
     """The ledger of a state names another topology, or another state of this one.
 
-    Give each state a table of its own; ``forget`` releases one that is not needed any more.
+    Give each state its own table; ``forget`` releases one that is no longer needed.
 
     Attributes:
         topology: Id of this topology.
@@ -456,9 +456,9 @@ class ForeignStateError(PromiseError):
 
 
 class SchemaDrift(PromiseError):
-    """A table has other columns than the state declares.
+    """The columns of a table differ from those that the state declares.
 
-    Declare the state as it was, or let ``Config.allow_change`` add value columns.
+    Declare the state as before, or add value columns with ``Config.allow_change``.
 
     Attributes:
         missing: The declared columns that the table lacks.
@@ -468,10 +468,10 @@ class SchemaDrift(PromiseError):
 
 
 class StoreDamagedError(PromiseError):
-    """The data in a store is damaged, or of several moments; bring back a whole copy of one moment.
+    """The data in a store is damaged or inconsistent; restore a complete copy of one moment.
 
     Attributes:
-        ledger_txid: The last txid that the ledger of the state holds, if its rows are of another.
+        ledger_txid: The last txid in the ledger of the state, if its rows have another.
         expected_txid: The txid that a row should have.
         row_txid: The txid that it has; None if it is missing.
     """
@@ -482,12 +482,12 @@ class StoreDamagedError(PromiseError):
 
 
 class CorruptNodeError(PromiseError):
-    """A node of the transactional state cannot be read; it is never taken for an empty one.
+    """A node of the transactional state cannot be read; it is never treated as empty.
 
-    Repair it with ``repair_node``, or bring back ZooKeeper's data.
+    Repair it with ``repair_node``, or restore ZooKeeper's data.
 
     Attributes:
-        current: The lowest uncommitted txid, where the node has it.
+        current: The lowest uncommitted txid, if the node has it.
     """
 
     current: int | None = None
@@ -498,7 +498,7 @@ class SchemaVersionError(PromiseError):
 
 
 class BatchMetadataTooLarge(PromiseError):
-    """The metadata of a batch does not fit into a znode; cut smaller batches."""
+    """The metadata of a batch does not fit into a znode; make batches smaller."""
 
 
 class ConflictingWritesError(PromiseError):
@@ -528,8 +528,8 @@ class ValueRefusedError(PromiseError, ValueError):
 class StatementFailed(TxtopoError):
     """The database refuses a statement of a committer; nothing of its batch was written.
 
-    Its *txid* is None if the database refused COMMIT, for example because of a constraint that is
-    checked there. Repair the statement or its values, and start again.
+    Its *txid* is None if the database refused COMMIT, for example because of a deferred
+    constraint. Fix the statement or its values, and start again.
 
     Attributes:
         statement: The statement.
@@ -539,14 +539,14 @@ class StatementFailed(TxtopoError):
 
 
 class PlugInError(PromiseError):
-    """A state plug-in broke the rules of its interface, so what it wrote is unknown; repair it."""
+    """A state plug-in violated its interface, so what it wrote is unknown; fix the plug-in."""
 
 
 class TopologyChanged(PromiseError):
-    """The topology of an id has other components, states or sources than before.
+    """The components, states or sources of the topology with this id have changed.
 
-    Start the old program, or allow the change once with ``Config.allow_change``. A verb of
-    ``txtopo.operations`` raises it, too: give it the program that ran.
+    Start the old program, or allow the change once with ``Config.allow_change``. Commands of
+    ``txtopo.operations`` also raise it: pass them the program that ran.
 
     Attributes:
         changes: What has changed, one text for each change.
@@ -556,11 +556,11 @@ class TopologyChanged(PromiseError):
 
 
 class OperationUnfinished(PromiseError):
-    """An operator's verb was begun and has not ended; call the same verb again.
+    """An operator's command was interrupted; run the same command again.
 
     Attributes:
-        verb: Name of the verb.
-        arguments: The arguments of its call.
+        verb: Name of the command.
+        arguments: Its arguments.
     """
 
     verb: str | None = None
@@ -568,7 +568,7 @@ class OperationUnfinished(PromiseError):
 
 
 class CoordinatorActive(PromiseError):
-    """A coordinator leads, so an operator's verb must not run; stop its run first.
+    """A coordinator leads, so the operator's command must not run; stop the topology first.
 
     Attributes:
         leader: Host and process of the coordinator.
@@ -580,11 +580,11 @@ class CoordinatorActive(PromiseError):
 class TopologyKilled(PromiseError):
     """An operator killed the topology, so no process may run it until it is activated again.
 
-    ``txtopo activate`` lets it run.
+    To do that, use ``txtopo activate``.
 
     Attributes:
         by: Host, process and user of the operator.
-        at_s: When, in seconds since 1970, on the clock of the leader that did it.
+        at_s: When, in seconds since 1970, by the clock of the leader that did it.
     """
 
     by: object = None
@@ -592,7 +592,7 @@ class TopologyKilled(PromiseError):
 
 
 class SourceDataLost(PromiseError):
-    """Data that the source must bring is gone or changed; restore it unchanged.
+    """Data that must be read again is gone or changed; restore it unchanged.
 
     Attributes:
         topic: Kafka: the topic.
@@ -606,9 +606,9 @@ class SourceDataLost(PromiseError):
 
 
 class NonRepeatableBatch(SourceDataLost):
-    """The replay of a transactional spout's batch brought other tuples; it is not committed.
+    """The replay of a transactional spout's batch has different tuples; it is not committed.
 
-    Bring the source back as it was, or use an opaque spout and opaque states.
+    Restore the source as it was, or use an opaque spout and opaque states.
 
     Attributes:
         part: The partition or task whose tuples differ.
@@ -618,17 +618,17 @@ class NonRepeatableBatch(SourceDataLost):
 
 
 class OffsetRegression(SourceDataLost):
-    """The source ends before the position up to which it was read, or is another (made again?).
+    """The source ends before the position up to which it was read, or was replaced (recreated?).
 
-    Bring back the old source, or give the new one a topology id of its own.
+    Restore the old source, or read the new one under another topology id.
     """
 
 
 class PoisonBatchError(PromiseError):
-    """A batch failed ``Config.attempts_max`` times; repair the cause and start again.
+    """A batch failed ``Config.attempts_max`` times; fix the cause and start again.
 
     Attributes:
-        failures: How many attempts failed, of those that ``Config.attempts_max`` counts.
+        failures: Number of failed attempts that count towards ``Config.attempts_max``.
         cause: The error of the last one.
     """
 
@@ -639,28 +639,28 @@ class PoisonBatchError(PromiseError):
 class DriverMemoryError(PromiseError):
     """Processed envelopes that wait in the driver exceed ``Config.driver_bytes_max``.
 
-    Let the spout cut smaller batches, lower ``max_spout_pending``, or raise the limit.
+    Make the spout's batches smaller, lower ``max_spout_pending``, or raise the limit.
 
     Attributes:
-        stream: The stream that has most of them.
+        stream: The stream with the most.
     """
 
     stream: str | None = None
 
 
 class SlotUnavailable(PromiseError, TimeoutError):
-    """A resident slot got no task for ``batch_timeout_s``, and work waits for it.
+    """A resident slot got no task for ``batch_timeout_s`` while work was waiting for it.
 
-    Give the cluster back its cores and start the topology again, or ask for fewer slots. A run for
-    which ``carrier="auto"`` chose the slots continues with the carrier ``rdd`` instead.
+    Restore the cluster's cores and start the topology again, or use fewer slots. A run for which
+    ``carrier="auto"`` chose the slots continues with the carrier ``rdd`` instead.
 
     Attributes:
         slot: The slot.
-        slots: How many there are.
+        slots: Number of slots.
         submission: Number of its last Spark job, which waits.
-        cores: Tasks that the session's executors could run at the same time; None if not known.
-        missing_s: For how long it could not be given work.
-        limit_s: How long it may.
+        cores: Tasks that the session's executors can run at the same time; None if unknown.
+        missing_s: How long it has been unable to receive work.
+        limit_s: The limit of that time.
     """
 
     slot: int
@@ -672,21 +672,21 @@ class SlotUnavailable(PromiseError, TimeoutError):
 
 
 class BoltError(TxtopoError):
-    """An exception of user code that cannot be pickled, or what else it reported, as text.
+    """An exception of user code that cannot be pickled, or another report of it, as text.
 
-    Repair what the text says, and give the exception arguments that pickle.
+    Fix what the text describes, and give the exception picklable arguments.
     """
 
 
 class StateUsageError(TxtopoError, ValueError):
-    """A state was used in a way that it does not allow; repair the bolt that uses it."""
+    """A state was used in an unsupported way; fix the bolt that uses it."""
 
 
 # ---------------------------------------------------------------- warnings
 
 
 class TopologyWarning(UserWarning):
-    """The topology can run, but is probably not what was meant; do as the message says."""
+    """The topology can run, but is probably not as intended; follow the message."""
 
 
 # ------------------------------------------------- what the error of somebody else's client means

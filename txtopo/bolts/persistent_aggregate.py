@@ -139,6 +139,10 @@ class PersistentAggregate(HasTraits, Committer):
         ]
         return Fields.of(fields)
 
+    def stored_aggregates(self, inputs: Fields) -> tuple[Aggregate, ...]:
+        """Return the aggregate of each value column for inputs of these fields."""
+        return tuple(aggregate.of_inputs(inputs) for aggregate in self.aggregates.values())
+
 
 def check_expiring_aggregate(what: str, state: State, retracted: str | None) -> None:
     """Check that the values of an aggregate may expire.

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from typing import Literal, Self
 
 from txtopo.attempt import TransactionAttempt
@@ -20,6 +21,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.extras import require
+from txtopo.instead import known_arguments
 from txtopo.kafka.connection import Connection, Isolation, Setting
 from txtopo.kafka.group_offsets import CommitGroup, GroupOffsets, renamed_group
 from txtopo.kafka.offsets import (
@@ -129,6 +131,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
     client_modules: Sequence[str] = ("confluent_kafka",)
 
+    @known_arguments
     def __init__(
         self,
         servers: str,
@@ -151,6 +154,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
+        self.connects_to = [connection.server, *records.connects_to]
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout whose first batch begins at a place.
@@ -225,6 +229,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
 
     client_modules: Sequence[str] = ("confluent_kafka",)
 
+    @known_arguments
     def __init__(
         self,
         servers: str,
@@ -254,6 +259,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
+        self.connects_to = [connection.server, *records.connects_to]
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout whose first batch begins at a place.
@@ -311,6 +317,7 @@ class KafkaSource:
         self._topics = topics
         self._start: Start = checked_start(start, topics)
         self._records_max = checked_max(records_max)
+        self._looked = False
 
     def beginning_at(self, place: Json) -> KafkaSource:
         """Return a copy that begins at a place, which is a *start* in JSON.
@@ -418,7 +425,12 @@ class KafkaSource:
     def emit(self, ranges: Mapping[KafkaPartition, Range], collector: BatchOutputCollector) -> None:
         """Read ranges and emit their records, partition by partition."""
         schema = self._records.fields().arrow_schema()
-        for _, records in sorted(read_ranges(self._connection, ranges).items()):
+        read = read_ranges(self._connection, ranges)
+        if not self._looked and any(read.values()):
+            self._looked = True
+            if (seen := self._records.seen([*chain(*read.values())])) is not None:
+                collector.saw(seen)
+        for _, records in sorted(read.items()):
             for at in range(0, len(records), EMIT_ROWS_MAX):
                 self._records.emit(records[at : at + EMIT_ROWS_MAX], schema, collector)
 

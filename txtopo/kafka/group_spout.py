@@ -268,6 +268,7 @@ class KafkaSpout(Spout):
         self._uncommitted_max = uncommitted_max
         self.output_fields = self._records.fields()
         self.client_modules = self._records.client_modules
+        self.connects_to = [self._connection.server, *self._records.connects_to]
 
     def open(
         self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
@@ -294,6 +295,7 @@ class KafkaSpout(Spout):
         check_topics(self._offsets)
         self._known = set(ClusterSnapshot(self._offsets.topics(), {}).partitions)
         self._begun: set[str] | None = None
+        self._looked = False
 
     def activate(self) -> None:
         """Get ready to join the group, with the next call of ``next_tuple``."""
@@ -468,7 +470,13 @@ class KafkaSpout(Spout):
                     self._processed(_id_of(*one), one[0])
 
     def _decode_all(self, fetched: Sequence[tuple[_Assigned, Message]]) -> None:
-        made, batch = self._records.read([message for _, message in fetched], self._schema)
+        messages = [message for _, message in fetched]
+        if not self._looked:
+            self._looked = True
+            if (seen := self._records.seen(messages)) is not None:
+                for text in seen.warnings(f"spout {self._id!r}"):
+                    self._collector.report_error(EmitError(text, component=self._id))
+        made, batch = self._records.read(messages, self._schema)
         rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
         of_row = {id(message): row for message, row in zip(made, rows, strict=True)}
         for assigned, message in fetched:

@@ -180,6 +180,8 @@ class KafkaSink(BatchBolt, Committer):
         for format in self._formats.values():
             format.check_writable()
         self._has_value = value is not None
+        registries = (each for format in self._formats.values() for each in format.connects_to)
+        self.connects_to = [connection.server, *registries]
         self.state = State(
             f"kafka://{servers}/{topic}",
             "transactional",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from txtopo.topology.component import (
     spout_kind,
 )
 from txtopo.topology.graph import Graph
+from txtopo.tuples import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -162,7 +163,7 @@ class TopologyBuilder:
         self._check_id("spout", id)
         kind = spout_kind(id, spout, RELIABLE_SPOUTS)
         check_parallelism(id, parallelism)
-        streams = checked_streams(id, spout)
+        streams = _checked_streams(id, spout)
         self._spouts[id] = Component(id, kind, spout, parallelism, streams)
 
     def set_bolt(self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1) -> InputDeclarer:
@@ -183,7 +184,7 @@ class TopologyBuilder:
         kind = bolt_kind(id, bolt, RELIABLE_BOLTS)
         check_parallelism(id, parallelism)
         _check_tick(id, bolt.tick_interval_s)
-        streams = dict(checked_streams(id, bolt))
+        streams = dict(_checked_streams(id, bolt))
         declarer = InputDeclarer(id, bolt, kind, parallelism, streams)
         self._declarers[id] = declarer
         return declarer
@@ -227,6 +228,20 @@ def _check_sources(spouts: Iterable[Component]) -> None:
                     component=spout.id,
                 )
             takers[source] = spout.id
+
+
+def _checked_streams(id: str, component: object) -> Mapping[str, Stream]:
+    streams = checked_streams(id, component)
+    for name, stream in streams.items():
+        if stream.fields.required:
+            raise TopologyError(
+                f"field {stream.fields.required[0]!r} of stream {name!r} of {id!r} is required, "
+                "which topologies of TopologyBuilder do not check; leave out its !; fields of a "
+                "JSON value of a KafkaSpout may be required",
+                component=id,
+                stream=name,
+            )
+    return streams
 
 
 def _check_tick(id: str, interval_s: object) -> None:

@@ -39,6 +39,7 @@ from txtopo.extras import require
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
 from txtopo.retries import warn_of_retry
+from txtopo.servers import Server
 from txtopo.setting_checks import check_text
 from txtopo.tuples import Fields
 
@@ -145,6 +146,8 @@ class QueueSpout(Spout):
         # Without user and password, which are never shown.
         place = url.partition("//")[2].rpartition("@")[2].partition("?")[0]
         self.takes_from = [f"queue {queue!r} of {place}"]
+        secure = url.startswith("amqps:")
+        self.connects_to = [Server.of("RabbitMQ", url, 5671 if secure else 5672)]
         self._url = url
         self._queue = queue
         self._decode = decode

@@ -17,6 +17,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, OffsetRegression, TopologyError
+from txtopo.instead import known_arguments
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
     LastBatch,
@@ -53,6 +54,7 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(self, partitions: Mapping[int, Rows], fields: Fields, batch_rows_max: int) -> None:
         self.output_fields = fields
         self._partitions = _checked(partitions, fields, batch_rows_max)
@@ -104,6 +106,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         partitions: Mapping[int, Rows],

@@ -168,6 +168,7 @@ class SequenceSpout(HasReplays):
             repeatable=all(each.repeatable for each in parts),
             needs_planned_time=any(each.needs_planned_time for each in (own, *parts)),
             client_modules=tuple(dict.fromkeys(modules)),
+            connects_to=[server for each in parts for server in each.connects_to],
             cannot_fork=next(
                 (each.cannot_fork for each in (own, *parts) if each.cannot_fork), None
             ),

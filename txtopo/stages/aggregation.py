@@ -77,17 +77,16 @@ class Aggregation:
     @classmethod
     def of(cls, bolt: PersistentAggregate, inputs: Fields) -> Aggregation:
         """Return the aggregation of *bolt* over inputs with these fields."""
+        names, aggregates = tuple(bolt.aggregates), bolt.stored_aggregates(inputs)
         foldings = {
             name: Folding.of(name, aggregate, inputs, bolt.retracted)
-            for name, aggregate in bolt.aggregates.items()
+            for name, aggregate in zip(names, aggregates, strict=True)
             if isinstance(aggregate, PythonAggregate)
         }
         columns: list[Field] = [*bolt.key_fields(inputs)]
         for field in bolt.value_fields(inputs):
             columns += foldings[field.name].columns.fields if field.name in foldings else [field]
-        aggregates = tuple(bolt.aggregates.values())
         schema = pa.schema([one for field in columns for one in Fields.of([field]).arrow_schema()])
-        names = tuple(bolt.aggregates)
         return cls(bolt.key, names, aggregates, schema, foldings, bolt.retracted)
 
     @property

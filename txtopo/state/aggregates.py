@@ -82,6 +82,10 @@ class Aggregate(ABC):
         """Return the aggregate of each stored column, by name; usually just this one."""
         return {name: self}
 
+    def of_inputs(self, inputs: Fields) -> Aggregate:
+        """Return the aggregate as it combines inputs of these fields; usually just this one."""
+        return self
+
     def shown(self, value: Any) -> Any:
         """Return the value that a reader sees for a stored value."""
         return value

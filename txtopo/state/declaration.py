@@ -129,9 +129,15 @@ def _written(aggregate: Aggregate) -> list[Any]:
     """Return the name of an aggregate, its field, and its parameters if it has any."""
     if isinstance(aggregate, OwnAggregate | NamedAggregate):
         return [aggregate.name, aggregate.field, {"fields": list(aggregate.fields)}]
-    names = [part.name for part in dataclasses.fields(aggregate) if part.name != "field"]
     parts = [type(aggregate).__name__, aggregate.field]
-    return [*parts, {name: getattr(aggregate, name) for name in names}] if names else parts
+    parameters = {
+        part.name: getattr(aggregate, part.name)
+        for part in dataclasses.fields(aggregate)
+        if part.name != "field"
+    }
+    if parameters.get("scale", 0) is None:  # which earlier versions did not have
+        del parameters["scale"]
+    return [*parts, parameters] if parameters else parts
 
 
 def _read(name: str, field: str | None, parameters: dict[str, Any] | None = None) -> Aggregate:

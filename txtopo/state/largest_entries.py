@@ -1,9 +1,9 @@
 """The largest entries of many keys at once, in columns: what ``TopN`` combines.
 
 An entry is a value, or a list of a value and its labels. The entries of a key are a JSON list, as
-it is stored. Rows become such lists (:func:`largest_of_rows`), and lists are united
-(:func:`largest_of_texts`). The order is that of ``TopN``: the largest value first, and among equal
-values the larger JSON text of the labels.
+it is stored, with decimals and times as text. Rows become such lists (:func:`largest_of_rows`), and
+lists are united (:func:`largest_of_texts`). The order is that of ``TopN``: the largest value first,
+and among equal values the larger JSON text of the labels.
 
 Arrow would order or write some entries otherwise than Python does: numbers that are not finite, and
 columns of several types. They are left to ``TopN``, which combines key by key. A column of several
@@ -59,7 +59,9 @@ def largest_of_rows(n: int, rows: KeyedRows) -> pa.Array | None:
     return _stored(_largest(n, rows.filter(flags_of(rows.columns[0].is_valid()))))
 
 
-def largest_of_texts(n: int, labels: int, values: KeyedRows) -> pa.Array | None:
+def largest_of_texts(
+    n: int, labels: int, values: KeyedRows, scale: int | None = None
+) -> pa.Array | None:
     """Return the list of the *n* largest entries of each key, as text, from lists of entries.
 
     Args:
@@ -67,6 +69,7 @@ def largest_of_texts(n: int, labels: int, values: KeyedRows) -> pa.Array | None:
         labels: How many labels an entry has.
         values: A column of lists of at most *n* entries, as this module and ``TopN`` write them.
             NULL has no entries. A list that is the only one of its key is returned as it is.
+        scale: How many digits the values have after the point, if they are decimals.
 
     Returns:
         None if there are few lists, if a text that has to be united is not such a list, if a column
@@ -79,7 +82,7 @@ def largest_of_texts(n: int, labels: int, values: KeyedRows) -> pa.Array | None:
     alone = np.bincount(values.keys, minlength=values.count)[values.keys] == 1
     single, several = values.filter(alone), values.filter(~alone)
     numbers, keys = np.unique(several.keys, return_inverse=True)
-    entries = _entries_of(KeyedRows(keys, len(numbers), several.columns), labels)
+    entries = _entries_of(KeyedRows(keys, len(numbers), several.columns), labels, scale)
     if entries is None:
         return None
     known = single.columns[0].cast(pa.large_string())
@@ -89,7 +92,7 @@ def largest_of_texts(n: int, labels: int, values: KeyedRows) -> pa.Array | None:
     return _stored(texts.take(pa.array(places)))
 
 
-def _entries_of(lists: KeyedRows, labels: int) -> KeyedRows | None:
+def _entries_of(lists: KeyedRows, labels: int, scale: int | None) -> KeyedRows | None:
     """Return the entries of lists; None if they are not entries that Arrow has as Python does."""
     (texts,) = lists.columns
     entry = _PART if not labels else rf"\[{_PART}(?:,{_PART}){{{labels}}}\]"
@@ -103,6 +106,8 @@ def _entries_of(lists: KeyedRows, labels: int) -> KeyedRows | None:
         parsed = json.loads(f"[[{'],['.join(flat)}]]") if flat else []
         parts = list(chain.from_iterable(parsed))
         found = [_column(parts[at :: labels + 1]) for at in range(labels + 1)]
+        if scale is not None and found[0] is not None:
+            found[0] = found[0].cast(pa.decimal128(38, scale))
     except (ValueError, OverflowError):  # also a form that is too long, of thousands of labels
         return None
     columns = [column for column in found if column is not None and _is_finite(column)]
@@ -131,18 +136,31 @@ def _largest(n: int, entries: KeyedRows) -> pa.Array:
     sort = {"key": pa.array(entries.keys), "value": value}
     if labels:
         # The bracket counts: it decides between two texts of which one begins with the other.
-        parts = [part for label in labels for part in (",", json_texts(label))]
+        parts = [part for label in labels for part in (",", _texts(label))]
         sort["labels"] = joined_texts([*parts, "]"])
     order = order_of(pa.table(sort), list(sort), falling=("value", "labels"))
     counts = np.bincount(entries.keys, minlength=entries.count)
     rank = np.arange(len(order)) - np.repeat(np.cumsum(counts) - counts, counts)
     kept = order.filter(pa.array(rank < n))
-    texts = json_texts(value.take(kept))
+    texts = _texts(value.take(kept))
     if labels:
         texts = joined_texts(["[", texts, sort["labels"].take(kept)])
     ends = np.append(0, np.cumsum(np.minimum(counts, n)))
     lists = pa.ListArray.from_arrays(pa.array(ends, pa.int32()), texts)
     return joined_texts(["[", pc.binary_join(lists, _COMMA), "]"])
+
+
+def _texts(column: pa.Array) -> pa.Array:
+    """Return the JSON of values; times and decimals are text, as ``TopN`` writes them."""
+    if pa.types.is_decimal(column.type):
+        values = [None if value is None else format(value, "f") for value in column.to_pylist()]
+        column = pa.array(values, pa.large_string())
+    elif pa.types.is_timestamp(column.type):
+        texts = pc.replace_substring(column.cast(pa.large_string()), " ", "T")
+        column = pc.replace_substring(texts, "Z", "+00:00")
+    elif pa.types.is_date(column.type):
+        column = column.cast(pa.large_string())
+    return json_texts(column)
 
 
 def _is_finite(column: pa.Array) -> bool:

@@ -110,22 +110,27 @@ def _by_place(row: tuple[Any, ...]) -> tuple[Any, ...]:
     return (place != place, 0 if place != place else place, value != value, value)
 
 
-# What JSON stores and returns exactly, and what has Python's order.
-_TYPES = frozenset({"byte", "short", "int", "long", "float", "double", "string"})
-
-
 @dataclass(frozen=True, slots=True)
 class TopN(PythonAggregate):
     """The *n* largest values of *field*, largest first; a ``json`` list.
 
-    A value is kept as often as it occurs in the input. With *labels* each entry is a list: the
-    value, then the labels of its row. Among equal values the labels decide, so that the result does
-    not depend on the number of tasks. These are not the most frequent values: for those, count by
-    key and take the largest counts in the query.
+    The field has any type that ``Max`` takes. A value is kept as often as it occurs in the input.
+    With *labels* each entry is a list: the value, then the labels of its row. Of rows with equal
+    values those with the larger JSON text of the labels are kept, and come first, so that the
+    result does not depend on batches or on the number of tasks.
+
+    JSON has numbers, text, true and false. All else is text there, which is exact: a decimal with
+    all digits of its type, ``"12.30"``; a date, ``"2013-07-04"``; a timestamp,
+    ``"2013-07-04T16:30:15.250000+00:00"``, in UTC; a ``timestamp_ntz`` without the zone.
+
+    The value never falls. The largest *current* values of a table, also when values fall or keys
+    go, are ``table.top(n, by=…)`` of :mod:`txtopo.streams`.
 
     Attributes:
         n: Number of values to keep; 1 to 10,000, since each write of a key carries all of them.
-        labels: Names of fields that identify the row of a value.
+        labels: Names of fields that are kept with a value, and identify its row; not ``binary``.
+        scale: How many digits decimal values have after the point. It is set for each input when
+            the topology is built.
 
     Example:
         >>> TopN("delay", 3, labels=("flight",)).default_name
@@ -134,6 +139,7 @@ class TopN(PythonAggregate):
 
     n: int = 10
     labels: tuple[str, ...] = ()
+    scale: int | None = dataclasses.field(default=None, kw_only=True)
     at_once: ClassVar[bool] = True
 
     def __post_init__(self) -> None:
@@ -155,15 +161,23 @@ class TopN(PythonAggregate):
 
     def value_type(self, inputs: Fields) -> str:
         """Return ``json``."""
-        for field in (self._input(inputs), *(selected(inputs, name) for name in self.labels)):
-            if field.type not in _TYPES and (field.name == self.field or field.type != "boolean"):
+        ordered(self, self._input(inputs))
+        for field in (selected(inputs, name) for name in self.labels):
+            if field.type == "binary":
                 raise FieldsError(
-                    f"TopN needs numbers or text; field {field.name!r} is {field.type}; "
-                    "cast in the bolt above",
+                    f"TopN keeps labels as JSON, which has no bytes; field {field.name!r} is "
+                    "binary; expected another type; make it a string in the bolt above",
                     field=field.name,
                     got=field.type,
                 )
         return "json"
+
+    def of_inputs(self, inputs: Fields) -> TopN:
+        """Return the aggregate with the scale of decimal values."""
+        kind = self._input(inputs).type
+        if not kind.startswith("decimal"):
+            return self
+        return dataclasses.replace(self, scale=int(kind[8:-1].split(",")[1]))
 
     def folded(self, rows: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         """Return the largest values of the rows; NULL is ignored.
@@ -177,8 +191,8 @@ class TopN(PythonAggregate):
                     f"TopN({self.field!r}) keeps no {value}; expected finite numbers; filter it",
                     field=self.field,
                 )
-        known = [row for row in rows if row[0] is not None]
-        return (self._largest([list(row) if self.labels else row[0] for row in known]),)
+        known = [list(map(_in_json, row)) for row in rows if row[0] is not None]
+        return (self._largest([row if self.labels else row[0] for row in known]),)
 
     def merged(self, partials: Sequence[tuple[Any, ...]]) -> tuple[Any, ...]:
         """Return the largest values of all partial results."""
@@ -201,12 +215,27 @@ class TopN(PythonAggregate):
 
         if type(self) is not TopN:
             return None
-        return largest_of_texts(self.n, len(self.labels), values)
+        return largest_of_texts(self.n, len(self.labels), values, self.scale)
 
     def _largest(self, entries: list[Any]) -> list[Any]:
         if not self.labels:
-            return nlargest(self.n, entries)
-        return nlargest(self.n, entries, key=lambda entry: (entry[0], json.dumps(entry[1:])))
+            return nlargest(self.n, entries, key=self._ordered)
+        return nlargest(
+            self.n, entries, key=lambda entry: (self._ordered(entry[0]), json.dumps(entry[1:]))
+        )
+
+    def _ordered(self, value: Any) -> Any:
+        # The text of a time is ordered as the time is; that of a decimal is not.
+        return value if self.scale is None else decimal.Decimal(value)
+
+
+def _in_json(value: Any) -> Any:
+    """Return a value as JSON has it; ``largest_entries`` writes the same."""
+    if isinstance(value, decimal.Decimal):
+        return format(value, "f")
+    if isinstance(value, datetime.datetime):
+        return value.isoformat(timespec="microseconds")
+    return value.isoformat() if isinstance(value, datetime.date) else value
 
 
 @dataclass(frozen=True, slots=True)

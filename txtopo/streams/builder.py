@@ -129,7 +129,10 @@ class StreamBuilder:
                 rows that arrive as they happen. It has no effect on a source that has never had a
                 row.
             unusable: The state that keeps rows without a usable event time, by txid and number. By
-                default, such a row becomes a dead letter or ends the run.
+                default, such a row becomes a dead letter. Without *dead_letters*, it is kept in the
+                table ``<topology>_unusable``, in the store of the first table of the program (or
+                ``<marks>_unusable``, beside *marks*). If the program has no table, the row ends the
+                run, because only logging it would lose it.
 
         Raises:
             TopologyError: An argument is wrong, or the topology cannot have this spout.

@@ -27,11 +27,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.collector import SeenFields
 from txtopo.context import EPOCH, TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.setting_checks import check_text
 from txtopo.sources.delta.log import DeltaLog, partition_value
 from txtopo.sources.files.reading import FilesEmitter
@@ -46,7 +49,7 @@ from txtopo.sources.files.source import (
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
 from txtopo.sources.query.reading import QueryEmitter
-from txtopo.sources.query.source import QuerySource
+from txtopo.sources.query.source import QuerySource, modules_of, servers_of
 from txtopo.sources.values import INT96_UNIT, fitted_column
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields
@@ -54,6 +57,8 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+_logger = logger_of("txtopo.streams")
 
 NOBODY = TaskContext("lookup", "lookup", 0, 1)
 """The context of a single task that reads the whole source."""
@@ -66,9 +71,11 @@ class LookupSource(ABC):
 
     Attributes:
         client_modules: The modules that tasks import to read it.
+        connects_to: The servers that have it.
     """
 
     client_modules: Sequence[str] = ()
+    connects_to: Sequence[Server] = ()
 
     @property
     @abstractmethod
@@ -262,8 +269,6 @@ class QueryLookup(LookupSource):
         ConfigError: An argument is wrong.
     """
 
-    client_modules = ("sqlalchemy",)
-
     def __init__(self, url: str, query: str, *, as_of: str, settle_s: float) -> None:
         _check_settle_s(settle_s)
         text = as_of if isinstance(as_of, str) and " " in as_of.strip() else f"{as_of} timestamp"
@@ -275,6 +280,7 @@ class QueryLookup(LookupSource):
                 setting="as_of",
             )
         self._url, self._query, self._as_of, self._settle_s = url, query, column, settle_s
+        self.client_modules, self.connects_to = modules_of(url), servers_of(url)
         self._newest: Json = None
         self._rows: pa.Table | None = None
 
@@ -435,7 +441,10 @@ class FilesLookup(LookupSource):
     def check(self, fields: Fields) -> None:
         """Check that there is a file with the columns, by reading it."""
         self._source.check()
-        self._read(self._last(), fields)
+        rows = self._collected(self._last(), fields)
+        rows.table(fields)
+        for text in rows.seen.warnings(f"lookup of {self.name!r}"):
+            _logger.warning(text)
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
         """Return name, size and digest of the file whose name sorts last."""
@@ -474,12 +483,15 @@ class FilesLookup(LookupSource):
         return self._digests[file]
 
     def _read(self, file: SourceFile, fields: Fields) -> pa.Table:
+        return self._collected(file, fields).table(fields)
+
+    def _collected(self, file: SourceFile, fields: Fields) -> _Collected:
         rows, shares = _Collected(), to_json([[FileRange(file, 0, None)]])
         emitter = FilesEmitter(
             self._source, self._format, fields, NOBODY, remedy=_WRITE_ANOTHER, aside=""
         )
         emitter.emit_batch(ATTEMPT, shares, cast("Any", rows))
-        return rows.table(fields)
+        return rows
 
     def _lost(self, told: Mapping[str, Any], what: str) -> SourceDataLost:
         return SourceDataLost(
@@ -523,6 +535,10 @@ class _Collected:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
+        self.seen = SeenFields(0, frozenset(), frozenset())
+
+    def saw(self, seen: SeenFields) -> None:
+        self.seen = seen
 
     def emit_batch(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)

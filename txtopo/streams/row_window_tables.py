@@ -303,7 +303,7 @@ def row_windows_node(
         kept = kept.with_columns(
             bolt.key_fields(numbered.fields),
             bolt.value_fields(numbered.fields),
-            tuple(bolt.aggregates.values()),
+            bolt.stored_aggregates(numbered.fields),
         )
         columns = stream_fields(ReaderView(kept.layout(taken)).fields)
         filling = Filling(window, key, bolt, order, keep)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import datetime
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal, overload
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, overload
 
 from txtopo.bolts.append import Append
 from txtopo.bolts.persistent_aggregate import PersistentAggregate, check_expiring_aggregate
 from txtopo.builders.transactional import Bolt
 from txtopo.durations import MICROSECOND, Duration, duration
 from txtopo.errors import FieldsError, TopologyError
+from txtopo.instead import Instead
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.lifetimes import SEEN, with_seen
 from txtopo.state.reader import ReaderView
@@ -104,6 +105,7 @@ from txtopo.streams.tables import (
     changed_fields,
 )
 from txtopo.streams.timers import DueTimer, Timers, processed
+from txtopo.streams.top_rows import top_rows_node
 from txtopo.streams.windows import (
     BOUNDS,
     END,
@@ -124,8 +126,35 @@ Names = str | Sequence[str]
 """One name of a column, or several."""
 
 
+# Names of Spark's DataFrames. A count is one of a batch, or of all batches, which needs a state.
+_AGGREGATED = "aggregate({0}) for each batch, or persistent_aggregate(open_state(url), {0})"
+_IN_GROUPS = {
+    "count": _AGGREGATED.format("count=Count()"),
+    "sum": _AGGREGATED.format('total=Sum("column")'),
+    "avg": _AGGREGATED.format('mean=Mean("column")'),
+    "mean": _AGGREGATED.format('mean=Mean("column")'),
+    "min": _AGGREGATED.format('least=Min("column")'),
+    "max": _AGGREGATED.format('most=Max("column")'),
+    "agg": _AGGREGATED.format('count=Count(), total=Sum("column")'),
+}
+_IN_STREAMS = {
+    **{name: f"group_by(…).{written}" for name, written in _IN_GROUPS.items()},
+    "groupBy": "group_by(…)",
+    "groupby": "group_by(…)",
+    "key_by": "group_by(…)",
+    "keyBy": "group_by(…)",
+    "where": "filter(lambda row: …)",
+    "withColumn": "with_columns(…)",
+    "withColumns": "with_columns(…)",
+    "flatMap": "flat_map(…)",
+    "dropDuplicates": "drop_duplicates(…)",
+    "union": "merge(…) of the StreamBuilder",
+    "writeStream": "store(…), append(…) or to(…)",
+}
+
+
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
-class DataStream:
+class DataStream(Instead):
     """A stream of rows with declared fields; each operator returns a new stream.
 
     A function receives each row as a ``Tuple``: ``row["word"]``, ``row[0]``, ``row.values``. It
@@ -158,6 +187,7 @@ class DataStream:
     time: TimeColumn | None = None
     retracted: str | None = None
     changes_of: str | None = None
+    _instead: ClassVar = _IN_STREAMS
 
     def map(
         self,
@@ -1037,7 +1067,7 @@ class DataStream:
 
 
 @dataclass(frozen=True, eq=False, slots=True)
-class Grouped:
+class Grouped(Instead):
     """A stream whose rows are grouped by some columns; ``group_by`` returns it.
 
     Attributes:
@@ -1047,6 +1077,7 @@ class Grouped:
 
     stream: DataStream
     key: tuple[str, ...]
+    _instead: ClassVar = _IN_GROUPS
 
     def persistent_aggregate(
         self,
@@ -1145,7 +1176,7 @@ class Grouped:
         with self.stream.draft.all_or_nothing():
             taken = self.stream.draft.id_of_table(id, operator, state)
             key, value = bolt.key_fields(fields), bolt.value_fields(fields)
-            kinds = tuple(bolt.aggregates.values())
+            kinds = bolt.stored_aggregates(fields)
             kept = state.named(taken).with_columns(key, value, kinds)
             columns = stream_fields(ReaderView(kept.layout(taken)).fields)
             node = TableNode(taken, self.stream.ports, 1, kept, None, bolt, fields, columns)
@@ -1576,6 +1607,53 @@ class Table:
         """
         changes = self.changes(retracted=True)
         return changes.join(other, on, how=how, state=state, expire_after=expire_after, id=id)
+
+    def top(
+        self,
+        n: int,
+        by: Names,
+        *,
+        per: Names = (),
+        smallest: Names = (),
+        state: State | None = None,
+        id: str | None = None,
+    ) -> Table:
+        """Keep the n rows of this table that have the largest values now.
+
+        A row that falls, or is removed, makes room for the next one. The result is a table of its
+        own: its key is the columns of *per* and ``rank``, from 1; its value is the other columns of
+        this table. ``SELECT * FROM orders_top_view ORDER BY rank`` shows it in SQL. Of rows that
+        are equal in *by*, the one with the smaller key comes first. NaN is the largest number; a
+        row with a NULL in *by* has no rank. See :mod:`txtopo.streams.top_rows`.
+
+        Beside the result, two tables keep what may come in: ``…_rows`` has all rows of this table
+        again, and ``…_levels`` says where they are. A txid writes the rows that have changed, and
+        the ranks that have. For each group with a change near the top it reads about 2n rows, at
+        most 8n. From time to time it reads and writes more of them; over a long run that comes to
+        a few times for each row, however large the table is.
+
+        Args:
+            n: How many rows: 1 to 10,000.
+            by: The columns that are compared, from left to right.
+            per: The columns of a group, if each group has a top of its own.
+            smallest: Those of *by* of which the smallest value comes first.
+            state: The state, opaque; this operator sets its columns. By default it is the table
+                ``<table>_top`` in the same store.
+            id: Id of the committer; by default the name of the table.
+
+        Raises:
+            TopologyError: An argument is wrong, or the state is used elsewhere.
+
+        Example:
+            >>> stock = open_state("memory:", table="stock")
+            >>> fields = Fields("product string, shop string, pieces long")
+            >>> spout = OpaqueMemoryTransactionalSpout({0: []}, fields, 10)
+            >>> moves = StreamBuilder("shop").source("moves", spout).group_by("product", "shop")
+            >>> pieces = moves.persistent_aggregate(stock, pieces=Sum("pieces"))
+            >>> pieces.top(3, by="pieces", per="shop").name
+            'stock_top'
+        """
+        return Table(self.draft, top_rows_node(self, n, by, per, smallest, state, id))
 
     def final(self) -> DataStream:
         """Return each window once: in the txid in which the watermark closes it, or it is full.

@@ -12,6 +12,7 @@ from txtopo.groupings import (
     FieldsGrouping,
     PartialKeyGrouping,
 )
+from txtopo.state.aggregates import Aggregate
 from txtopo.state.registry import State
 from txtopo.topology.bolt_kinds import PERSISTENT_AGGREGATE
 from txtopo.topology.component import Component, Subscription, check_id
@@ -97,12 +98,13 @@ def with_own_state(component: Component, components: Mapping[str, Component]) ->
         return replace(component, states=states)
     if not isinstance(bolt, PersistentAggregate):
         return component
-    columns: dict[tuple[Fields, Fields], str] = {}
+    columns: dict[tuple[Fields, Fields, tuple[Aggregate, ...]], str] = {}
     for subscription in component.subscriptions:
         where = f"stream {subscription.stream!r} of {subscription.source!r}"
         fields = components[subscription.source].streams[subscription.stream].fields
         try:
-            columns.setdefault((bolt.key_fields(fields), bolt.value_fields(fields)), where)
+            key, value = bolt.key_fields(fields), bolt.value_fields(fields)
+            columns.setdefault((key, value, bolt.stored_aggregates(fields)), where)
         except FieldsError as error:
             raise TopologyError(
                 f"PersistentAggregate {component.id!r} cannot use {where}: {error}",
@@ -110,16 +112,17 @@ def with_own_state(component: Component, components: Mapping[str, Component]) ->
             ) from error
     if len(columns) > 1:
         shapes = "; ".join(
-            f"{where} gives {key}, {value}" for (key, value), where in columns.items()
+            f"{where} gives {key}, {value}, {', '.join(map(repr, kinds))}"
+            for (key, value, kinds), where in columns.items()
         )
         raise TopologyError(
             f"inputs of PersistentAggregate {component.id!r} differ in its fields; got {shapes}; "
             "expected equal types; cast in the bolt above",
             component=component.id,
         )
-    ((key, value),) = columns
+    ((key, value, kinds),) = columns
     named = bolt.state.named(component.id)
-    state = named.with_columns(key, value, tuple(bolt.aggregates.values()))
+    state = named.with_columns(key, value, kinds)
     return replace(component, states={component.id: state})
 
 

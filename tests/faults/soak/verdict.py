@@ -89,7 +89,7 @@ class Soak:
         yield f"* {self.minutes:.1f} minutes, seed {self.seed}"
         yield f"* {self.rounds.total()} rounds: {rounds}; {self.samples:,} samples"
         yield f"* {self.faults.total()} faults"
-        yield f"* one process counted all flights {len(self.held)} times beside that"
+        yield f"* meanwhile, one process counted all flights {len(self.held)} times"
         yield ""
         faults = sorted(self.faults.items())
         yield from table(("fault", "times"), ((n.replace("_", " "), count) for n, count in faults))

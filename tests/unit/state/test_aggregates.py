@@ -30,17 +30,19 @@ from txtopo.state import (
 )
 from txtopo.testing.conformance.driver import StateDriver
 
-INPUTS = Fields("word string, n long, x double, cost decimal(9,2), at timestamp, flag boolean")
+INPUTS = Fields(
+    "word string, n long, x double, cost decimal(9,2), at timestamp, flag boolean, raw binary"
+)
 READY_MADE: tuple[Aggregate, ...] = (
     *(Count(), Count("n"), Sum("n"), Min("n"), Max("n"), Mean("cost")),
     *(CountDistinct("n"), CountDistinct("x", precision=9), First("n", order="at")),
-    *(Last("x", order="n"), TopN("n"), TopN("x", 3, labels=("word", "flag"))),
+    *(Last("x", order="n"), TopN("n"), TopN("x", 3, labels=("word", "flag")), TopN("cost")),
 )
 
 
 def declared_with(state: State, *aggregates: Aggregate) -> State:
     made = PersistentAggregate(state, "word", {f"a{at}": a for at, a in enumerate(aggregates)})
-    columns = tuple(made.aggregates.values())
+    columns = made.stored_aggregates(INPUTS)
     return state.with_columns(made.key_fields(INPUTS), made.value_fields(INPUTS), columns)
 
 
@@ -167,8 +169,8 @@ def test_values_of_all_types_are_counted() -> None:
         ),
         (Last("n", order="flag"), "Last needs an ordered type; field 'flag' is boolean"),
         (First("n", order="when"), "unknown field 'when'"),
-        (TopN("at"), "TopN needs numbers or text; field 'at' is timestamp"),
-        (TopN("n", labels=("cost",)), "field 'cost' is decimal"),
+        (TopN("flag"), "TopN needs an ordered type; field 'flag' is boolean"),
+        (TopN("n", labels=("raw",)), "TopN keeps labels as JSON.*field 'raw' is binary"),
         (CountDistinct(), "CountDistinct needs an input field"),
         (Mean("word"), "Mean needs numbers; field 'word' is string"),
         (Longest("what"), "unknown field 'what'"),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import datetime
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
+from decimal import Decimal
 from random import Random
 from typing import Any
 
@@ -21,11 +23,19 @@ from txtopo.stages.aggregation import Aggregation
 from txtopo.state import largest_entries, open_state
 from txtopo.streams.tables import Aggregating
 
-LABELS = Fields("flag boolean, at double, id long, word string")
+LABELS = Fields("flag boolean, at double, id long, word string, cost decimal(9,2), seen timestamp")
 NUMBERS = [0, 1, 2, 12, -1, 2**53 + 1, 2**63 - 1, -(2**63)]
 FLOATS = [0.0, -0.0, 1.0, 2.0, 12.0, 0.1, -1.5, 1e16, 5e-324, float(2**53)]
 WORDS = ["", "a", "ab", "Ä", "\uffff", "😀", '"', "\\", "],[", "1,2", "\n"]
+# 9 is before 12 as a number, and behind it as a text.
+DECIMALS = ["0", "0.0000001", "-0.5", "9", "12", "12.0000001", "-12", "90071992547.4099301"]
+TIMES = [datetime.datetime(1, 1, 1), datetime.datetime(2026, 1, 31, 12, 0, 0, 5)]
 CHOICES: dict[str, list[Any]] = {
+    "decimal(20,7)": list(map(Decimal, DECIMALS)),
+    "decimal(9,2)": [Decimal("0.00"), Decimal("9.50"), Decimal("-12.34")],
+    "date": [datetime.date(1, 1, 1), datetime.date(2026, 1, 31), datetime.date(2026, 2, 1)],
+    "timestamp": [each.replace(tzinfo=datetime.UTC) for each in TIMES],
+    "timestamp_ntz": [*TIMES, datetime.datetime(2026, 1, 31, 12)],
     "long": NUMBERS,
     "int": NUMBERS[:5],
     "double": FLOATS,
@@ -44,7 +54,8 @@ class Best:
         self.aggregation = Aggregation.of(bolt, self.fields)
         self.aggregating = Aggregating(bolt, self.fields)
         keys, values = bolt.key_fields(self.fields), bolt.value_fields(self.fields)
-        self.table = StateTable("t", "opaque", keys, values, tuple(bolt.aggregates.values()))
+        kinds = bolt.stored_aggregates(self.fields)
+        self.table = StateTable("t", "opaque", keys, values, kinds)
 
     def rows(self, random: Random) -> pa.RecordBatch:
         """Return some random rows of few keys."""
@@ -76,7 +87,7 @@ def few_rows() -> Iterator[None]:
         yield
 
 
-KINDS = [(kind, kind) for kind in ("long", "int", "double", "float", "string")]
+KINDS = [(kind, kind) for kind in CHOICES if kind != "boolean"]
 
 
 @examples(40)
@@ -134,6 +145,23 @@ def test_among_equal_values_the_larger_text_of_the_labels_counts() -> None:
     found = best.partials([pa.RecordBatch.from_pylist(rows, best.fields.arrow_schema())])
 
     assert found.column("topn_x").to_pylist() == ["[[7,2],[7,1],[7,12]]"]
+
+
+@pytest.mark.parametrize("rows_min", [0, 100], ids=["columns", "python"])
+def test_decimals_are_ordered_as_numbers_and_kept_as_text_with_all_digits(
+    monkeypatch: pytest.MonkeyPatch, rows_min: int
+) -> None:
+    monkeypatch.setattr(largest_entries, "ROWS_MIN", rows_min)
+    best = Best("decimal(20,7)", 3, ("seen",))
+    at = datetime.datetime(2026, 1, 31, 12, tzinfo=datetime.UTC)
+    rows = [{"key": "a", "x": Decimal(x), "seen": at} for x in ("9", "-10", "10.0000001")]
+    tasks = [pa.RecordBatch.from_pylist([row], best.fields.arrow_schema()) for row in rows]
+
+    found = best.partials(tasks)
+
+    assert json.loads(found.column("topn_x")[0].as_py()) == [
+        [x, "2026-01-31T12:00:00.000000+00:00"] for x in ("10.0000001", "9.0000000", "-10.0000000")
+    ]
 
 
 @pytest.mark.parametrize(

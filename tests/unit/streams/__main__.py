@@ -43,11 +43,10 @@ JUDGES = (
 
 TITLE = "Programs of streams"
 TEXT = """\
-Programs that are put together at random from operators on streams, and rows of which some are
-late, equal or without a value; each attempt cuts its batches in another way. Each version of each
-table is compared with the same program in plain Python (`tests/unit/streams/plain.py`), which keeps
-all rows and knows no stores, tasks or attempts. With every second seed txids are committed in
-groups:
+Programs assembled at random from operators on streams, with rows that may be late, equal or without
+a value; each attempt divides its batches differently. Each version of each table is compared with
+the same program in plain Python (`tests/unit/streams/plain.py`), which keeps all rows and has no
+stores, tasks or attempts. With every second seed, txids are committed in groups:
 """
 
 

@@ -103,6 +103,7 @@ class Program:
             self._coarse,
             self._as_table,
             self._aggregated,
+            self._top,
             self._merged,
             self._joined,
             self._joined,
@@ -253,6 +254,32 @@ class Program:
         changes = table.changes(retracted=True).filter(lambda row: row["n"] > 0)
         made = changes.map(
             lambda row: [row["k"], row["n"], f"{row['k']}={row['total']}", row["retracted"]],
+            f"{COLUMNS}, retracted boolean",
+        )
+        return Relation(made, live, joins=given.joins)
+
+    def _top(self, given: Relation) -> Relation | None:
+        """The first rows of each key, or of all, with their ranks."""
+        if not given.unique:
+            return None
+        n, grouped = self._chance.randint(1, 3), self._chance.random() < 0.5
+
+        def live(rows: Sequence[Sale]) -> Counter[Row]:
+            groups: dict[Any, list[Row]] = {}
+            for k, a, b in given.live(rows):
+                if k is not None and a is not None:
+                    groups.setdefault(k if grouped else None, []).append((k, a, b))
+            return Counter(
+                (k, rank, f"{a},{b}")
+                for group in groups.values()
+                for rank, (k, a, b) in enumerate(sorted(group, key=lambda r: (-r[1], r[2]))[:n], 1)
+            )
+
+        known = given.stream.filter(lambda row: row["k"] is not None)
+        table = known.as_table(self._state(), key="b")
+        top = table.top(n, "a", per="k" if grouped else (), state=self._state())
+        made = top.changes(retracted=True).map(
+            lambda row: [row["k"], row["rank"], f"{row['a']},{row['b']}", row["retracted"]],
             f"{COLUMNS}, retracted boolean",
         )
         return Relation(made, live, joins=given.joins)

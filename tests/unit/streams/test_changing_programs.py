@@ -30,6 +30,7 @@ def test_the_seeds_have_all_operators() -> None:
         "_coarse",
         "_as_table",
         "_aggregated",
+        "_top",
         "_merged",
         "_joined",
     }

@@ -30,9 +30,10 @@ from txtopo.sources.delta.log import (
 from txtopo.sources.values import (
     INT96_UNIT,
     UnreadableRow,
+    check_required,
     damaged,
     first_unreadable,
-    fitted_column,
+    fitted_field,
 )
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
@@ -212,7 +213,7 @@ class DeltaEmitter(TransactionalEmitter):
         self, log: DeltaLog, fields: Fields, changes: str | None, context: TaskContext
     ) -> None:
         self._log = log
-        self._schema = fields.arrow_schema()
+        self._schema = fields.read_schema()
         self._changes = changes
         self._context = context
 
@@ -295,9 +296,11 @@ class DeltaEmitter(TransactionalEmitter):
         if field.name == self._changes:
             return _went(table, file)
         if field.name in table.column_names:
-            return fitted_column(table.column(field.name), field.type)
+            return fitted_field(table.column(field.name), field)
         value = partition_value(file.partition.get(field.name), field.type)
-        return pa.repeat(value, table.num_rows)
+        column = pa.repeat(value, table.num_rows)
+        check_required(column, field)
+        return column
 
     def _unreadable(
         self, version: int, file: ChangedFile, row: int | None, bad: UnreadableRow

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 from txtopo.config import AtLeastOnceConfig, ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, SourceDataLost
+from txtopo.instead import known_arguments
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
 from txtopo.setting_checks import check_text
@@ -54,11 +55,13 @@ class FilesTransactionalSpout(TransactionalSpout):
 
     Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
     read Parquet footers, or the lines of the files. Files of lines are divided at any byte, so a
-    CSV value must not contain a newline, quoted or not. Compressed files of lines (``.gz``,
-    ``.bz2``, ``.zst``) are not divided. Columns are matched by name: the header of a CSV file (or
-    the order, without a header), the keys of a JSON object, the columns of a Parquet file. Other
-    columns are not read. A file that has one of the columns twice ends the run. In JSON and CSV
-    bytes are base64, and dates and times are ISO 8601, as ``txtopo state export`` writes them.
+    CSV value contains a newline only with *multiline*. Compressed files of lines (``.gz``,
+    ``.bz2``, ``.zst``), and all files with *multiline*, are not divided.
+
+    Columns are matched by name: the header of a CSV file (or the order, without a header), the keys
+    of a JSON object, the columns of a Parquet file. Other columns are not read. A file that has one
+    of the columns twice ends the run. In JSON and CSV bytes are base64, and dates and times are
+    ISO 8601, as ``txtopo state export`` writes them.
 
     Args:
         paths: A folder (including subfolders), a file, a glob (``**`` crosses folders), or several
@@ -76,6 +79,8 @@ class FilesTransactionalSpout(TransactionalSpout):
         header: CSV: whether each file begins with the names of its columns.
         delimiter: CSV: the separator of values.
         null_values: CSV: unquoted texts that mean NULL.
+        multiline: CSV: whether a quoted value may contain line breaks. Then a file is in one batch
+            as a whole, whatever the limits, and one task reads it.
 
     Raises:
         ConfigError: An argument is wrong; repair it.
@@ -83,6 +88,7 @@ class FilesTransactionalSpout(TransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         paths: str | os.PathLike[str] | Sequence[str],
@@ -98,8 +104,9 @@ class FilesTransactionalSpout(TransactionalSpout):
         header: bool = True,
         delimiter: str = ",",
         null_values: Sequence[str] = ("",),
+        multiline: bool = False,
     ) -> None:
-        self._format = FileFormat(format, header, delimiter, tuple(null_values))
+        self._format = FileFormat(format, header, delimiter, tuple(null_values), multiline)
         self._format.check_fields(fields)
         if partitions is not None and (type(partitions) is not int or partitions < 1):
             raise ConfigError(

@@ -10,12 +10,13 @@ from urllib.parse import unquote
 from txtopo.config import ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
+from txtopo.instead import known_arguments
 from txtopo.metadata import Json
 from txtopo.setting_checks import check_text
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
 from txtopo.sources.query.reading import QueryEmitter
-from txtopo.sources.query.source import QuerySource
+from txtopo.sources.query.source import QuerySource, modules_of, servers_of
 from txtopo.spouts.spout import TransactionalSpout, check_min_batch_rows
 from txtopo.tuples import Fields
 
@@ -84,9 +85,9 @@ class QueryTransactionalSpout(TransactionalSpout):
         >>> spout = QueryTransactionalSpout("sqlite:///w.db", "words", "id", fields, settle_s=10)
     """
 
-    client_modules = ("sqlalchemy",)
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         url: str,
@@ -118,6 +119,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             start_after = start_after.astimezone(datetime.UTC)  # some drivers drop the zone
         self.output_fields = fields
         self._source = QuerySource(url, query, key, kind, fields)
+        self.client_modules, self.connects_to = modules_of(url), servers_of(url)
         self._start_after = start_after
         self._settle_s = settle_s
         self._batch_rows_max = batch_rows_max
