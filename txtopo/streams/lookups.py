@@ -42,7 +42,7 @@ VERSIONS_KEPT = 2
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Lookup:
-    """A table from outside, to join streams with; ``StreamBuilder.lookup`` returns it.
+    """An external table to join streams with; ``StreamBuilder.lookup`` returns it.
 
     Attributes:
         draft: The program that it belongs to.

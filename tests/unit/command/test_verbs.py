@@ -478,7 +478,7 @@ def test_the_doctor_says_what_is_there_and_what_to_do(
     checks = {each["name"]: each for each in document("doctor", out)["checks"]}
     assert code == FAILED
     assert checks["python"]["status"] == "ok"
-    assert checks["settings"]["found"] == "txtopo config shows each setting and where it comes from"
+    assert checks["settings"]["found"] == "txtopo config shows each setting and where it came from"
     assert checks["spark"]["found"].startswith("pyspark 4")
     assert checks["ensemble"]["status"] == "none"
     assert "unset it" in checks["python of workers"]["found"]

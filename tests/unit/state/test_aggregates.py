@@ -222,7 +222,7 @@ def test_two_aggregates_of_one_default_name_are_refused() -> None:
 
 
 def test_json_is_refused_where_it_is_no_value() -> None:
-    with pytest.raises(TopologyError, match="key column 'k' of json"):
+    with pytest.raises(TopologyError, match="key column 'k' of type json"):
         StateTable("t", "opaque", Fields("k json"), Fields("v json"))
     assert Fields(a=dict, b=list) == Fields("a json, b json")
     assert Stream(Fields("v json")).fields[0].type == "json"
