@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from txtopo import uncaught as uncaught  # Python prints errors of txtopo in a few lines
 from txtopo import wings as wings  # registers what the core asks for
 from txtopo.attempt import TransactionAttempt
 from txtopo.bolts import (

@@ -10,14 +10,14 @@ The collectors of at-least-once topologies are in :mod:`txtopo.reliable.collecto
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import groupby
 from threading import get_ident
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from txtopo.dead_letters import STREAM, Row, dead_letter, too_many
 from txtopo.emitted_values import BATCH_TUPLES_MAX, PLAIN_ROWS, check_values, copies_of
-from txtopo.errors import EmitError
+from txtopo.errors import EmitError, similar
 from txtopo.fitting import owned
 from txtopo.tuples import DEFAULT_STREAM, Stream
 
@@ -34,6 +34,38 @@ BatchSink = Callable[[str, "pa.RecordBatch"], None]
 
 Fit = Callable[["Sequence[Sequence[Any]] | pa.RecordBatch"], "list[pa.RecordBatch]"]
 """Returns tuples of the stream ``default`` as record batches of the declared types."""
+
+
+class SeenFields(NamedTuple):
+    """Which declared fields the first JSON objects that a spout read have.
+
+    Attributes:
+        records: How many of them were looked at.
+        missing: The declared fields that none of them has.
+        others: Undeclared fields that they have.
+    """
+
+    records: int
+    missing: frozenset[str]
+    others: frozenset[str]
+
+    def add(self, other: SeenFields) -> SeenFields:
+        """Return what these objects and others have."""
+        return SeenFields(
+            self.records + other.records, self.missing & other.missing, self.others | other.others
+        )
+
+    def warnings(self, reader: str) -> Iterator[str]:
+        """Yield a warning for each field that is probably misspelled."""
+        for name in sorted(self.missing if self.records else ()):
+            others = sorted(self.others)
+            hint = similar(name, others)
+            yield (
+                f"{reader}: none of the first {self.records} JSON objects has the declared field "
+                f"{name!r}, so it is NULL there, unless a ! after its type makes it required; "
+                f"undeclared fields there are {', '.join(others[:10]) or 'none'}"
+                + (f"; {hint}" if hint else "")
+            )
 
 
 class BatchOutputCollector:
@@ -56,7 +88,9 @@ class BatchOutputCollector:
         batches: BatchSink,
         dead_letters_max: int | None = None,
         fit: Fit | None = None,
+        saw: Callable[[SeenFields], None] | None = None,
     ) -> None:
+        self._saw = saw
         self._component = component
         self._streams = streams
         self._row_sink = rows
@@ -117,6 +151,11 @@ class BatchOutputCollector:
             if self._arity.get(DEFAULT_STREAM) != len(values) or type(values) not in PLAIN_ROWS:
                 self._check(values, DEFAULT_STREAM, direct=False)
         return self._fit(rows)
+
+    def saw(self, seen: SeenFields) -> None:
+        """Tell the driver which fields the first records of the task have. Called by spouts."""
+        if self._saw is not None:
+            self._saw(seen)
 
     @property
     def takes_dead_letters(self) -> bool:

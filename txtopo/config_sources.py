@@ -17,14 +17,15 @@ from types import UnionType
 from typing import Any, Literal, Union, get_args, get_origin
 
 from txtopo.errors import ConfigError, nearest
+from txtopo.uncaught import TRACEBACK
 
 FILE = "txtopo.toml"
 PREFIX = "TXTOPO_"
 FILE_VARIABLE = "TXTOPO_CONFIG"
 
-OTHER_VARIABLES = (FILE_VARIABLE, "TXTOPO_JARS", "TXTOPO_LONG")
-"""Variables of our prefix that are not settings: the file of settings, jars of Delta, and a switch
-of the conformance suites."""
+OTHER_VARIABLES = (FILE_VARIABLE, "TXTOPO_JARS", "TXTOPO_LONG", TRACEBACK)
+"""Variables of our prefix that are not settings: the file of settings, jars of Delta, a switch of
+the conformance suites, and one for whole tracebacks."""
 
 # Kubernetes sets these for each service; one whose name begins with txtopo must not end every run.
 _KUBERNETES = re.compile(r"TXTOPO_(\w+_)?(SERVICE_(HOST|PORT)\w*|PORT(_\d+_\w+)?)")

@@ -139,7 +139,8 @@ class Publisher:
         if config.zookeeper.hosts == "memory" and ensemble is None:
             raise ConfigError(
                 "zookeeper='memory' ends with the process of a run, so a Publisher cannot read "
-                "what is committed; expected the hosts of a ZooKeeper, or an embedded one",
+                "what is committed; expected the hosts of a ZooKeeper, an embedded one, or "
+                "'file:progress.db'",
                 setting="zookeeper.hosts",
             )
         self._outbox, self._name = state, name
@@ -231,7 +232,9 @@ class Publisher:
             folder = EmbeddedFolder(zookeeper.dir)
             stack.callback(folder.close)
             locate = folder.locate
-        state = open_transactional_state(zookeeper, topology, None, self._ensemble, locate)
+        state = open_transactional_state(
+            zookeeper, topology, None, self._ensemble, locate, create=False
+        )
         stack.callback(state.close)
         return state
 

@@ -18,14 +18,21 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from txtopo.log_records import logger_of
+from txtopo.servers import Server
 
 if TYPE_CHECKING:
-    from sqlalchemy import Connection, Engine
+    from sqlalchemy import URL, Connection, Engine
 
 _logger = logger_of("txtopo.state")
 
 SHARED = "shared"
 """The name under which the ``info`` of a connection says that other clients get its session."""
+
+_SERVERS = {
+    "postgresql": ("PostgreSQL", 5432),
+    "mariadb": ("MariaDB", 3306),
+    "mysql": ("MySQL", 3306),
+}
 
 _NONE: Mapping[str, str] = MappingProxyType({})
 
@@ -190,3 +197,20 @@ def set_up_mysql_query(driver: Any) -> None:
         # No row of a transaction that may be rolled back, whatever the default of the server is.
         cursor.execute("SET SESSION TRANSACTION ISOLATION LEVEL REPEATABLE READ")
     driver.commit()
+
+
+def database_servers(url: URL) -> tuple[Server, ...]:
+    """Return the server that a URL names; none for a file, a socket, or an unknown port.
+
+    Args:
+        url: The URL of a database. A database other than ours must name the port.
+    """
+    backend = url.get_backend_name()
+    name, port = _SERVERS.get(backend, (f"the database {backend}", 0))
+    hosts = (url.host,) if url.host else url.query.get("host", ())
+    listed = hosts if isinstance(hosts, tuple) else (hosts,)
+    places = [each for text in listed for each in text.split(",") if each[:1] not in ("/", "@")]
+    if url.host and ":" in url.host:
+        places = [f"[{url.host}]"]
+    server = Server.of(name, ",".join(places), url.port or port)
+    return (server,) if server.addresses and "unix_socket" not in url.query else ()

@@ -6,9 +6,9 @@ neither the classes of spouts and bolts nor any of their attributes. So a new so
 what is special about it in its own file.
 
 The class of a user does not make this record. It sets the attributes that its base class declares
-(``needs_planned_time``, ``client_modules``, ``repeatable``, ``takes_from`` and ``cannot_fork``),
-from which the base class makes it. A spout or bolt that is derived from none of our classes has the
-defaults.
+(``needs_planned_time``, ``client_modules``, ``connects_to``, ``repeatable``, ``takes_from`` and
+``cannot_fork``), from which the base class makes it. A spout or bolt that is derived from none of
+our classes has the defaults.
 
 The record is made again each time it is asked for, and it follows from the prototype alone.
 """
@@ -21,6 +21,7 @@ from typing import Protocol
 
 from txtopo.errors import TopologyError
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.state.registry import State
 from txtopo.tuples import Fields
 
@@ -37,6 +38,8 @@ class Traits:
             lookup; read by the graph, as above.
         client_modules: The modules that its tasks import. Set by users, by spouts and by lookups;
             read by a start, which asks each executor of a cluster whether it has them.
+        connects_to: The servers that it connects to, from the driver or from tasks. Set by users,
+            by spouts and by sinks; read by a start, which warns of those that do not answer.
         operators: The names of the operators of a ``StreamBuilder`` that run in it, or of the parts
             of a sequence of spouts, in order. Set by both; read by an explanation.
         repeatable: Whether a replay of a txid brings the same tuples; False for an opaque spout.
@@ -96,6 +99,7 @@ class Traits:
     needs_planned_time: bool = False
     lookups: Mapping[str, VersionedTable] = field(default_factory=dict)
     client_modules: Sequence[str] = ()
+    connects_to: Sequence[Server] = ()
     operators: tuple[str, ...] = ()
     repeatable: bool = True
     takes_from: Sequence[str] = ()
@@ -142,12 +146,15 @@ class HasTraits:
             ``context.planned_time``.
         client_modules: The modules that its tasks import. Before anything runs, each executor of a
             cluster is asked whether it has them.
+        connects_to: The servers that it connects to, such as ``[Server.of("the shop", url, 443)]``.
+            A start tries each once before Spark starts, and warns of those that do not answer.
         cannot_fork: Why a topology with it cannot be forked, and what to do instead, such as for a
             spout that takes records out of a queue; None if it can.
     """
 
     needs_planned_time: bool = False
     client_modules: Sequence[str] = ()
+    connects_to: Sequence[Server] = ()
     cannot_fork: str | None = None
 
     @property
@@ -156,6 +163,7 @@ class HasTraits:
         return Traits(
             needs_planned_time=self.needs_planned_time,
             client_modules=self.client_modules,
+            connects_to=self.connects_to,
             cannot_fork=self.cannot_fork,
         )
 
@@ -171,6 +179,11 @@ class VersionedTable(Protocol):
     @property
     def client_modules(self) -> Sequence[str]:
         """The modules that tasks import to read the table."""
+        ...
+
+    @property
+    def connects_to(self) -> Sequence[Server]:
+        """The server that has the table; none for files."""
         ...
 
     def check(self) -> None:

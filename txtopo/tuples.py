@@ -13,11 +13,12 @@ import datetime
 import decimal
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import FieldsError, nearest, similar
+from txtopo.instead import no_attribute
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -65,7 +66,7 @@ _PYTHON_TYPES: dict[type, str] = {
 _DECIMAL = re.compile(r"(?:decimal|dec|numeric)\s*(?:\(\s*(\d+)\s*(?:,\s*(\d+)\s*)?\))?", re.I)
 
 _DECLARATION = re.compile(
-    r"\s*(?:`([^`]+)`|(\w+)\b)\s*:?\s*([A-Za-z_]\w*\s*(?:\([^)]*\)|<\S*>)?)?\s*"
+    r"\s*(?:`([^`]+)`|(\w+)\b)\s*:?\s*([A-Za-z_]\w*\s*(?:\([^)]*\)|<\S*>)?(?:\s*!)?)?\s*"
 )
 
 # What other systems call these types.
@@ -99,14 +100,21 @@ class Field:
     Attributes:
         name: Name of the field.
         type: Spark's name of its type: ``string``, ``long``, ``decimal(10,2)`` …
+        required: Whether a spout or bolt may not emit NULL in it. Two fields are equal without it:
+            it is a rule for what is emitted, not a part of the type.
     """
 
     name: str
     type: str
+    required: bool = field(default=False, compare=False)
 
-    def __reduce__(self) -> tuple[object, tuple[str, str]]:
+    def __str__(self) -> str:
+        """Return the field as it is declared."""
+        return f"{self.name} {self.type}{'!' if self.required else ''}"
+
+    def __reduce__(self) -> tuple[object, tuple[str, str, bool]]:
         """Pickle a field as a constructor call, which each task of each batch can read quickly."""
-        return Field, (self.name, self.type)
+        return Field, (self.name, self.type, self.required)
 
 
 class Fields:
@@ -115,6 +123,16 @@ class Fields:
     Three forms mean the same: ``Fields("word string, amt long")``, ``Fields(word=str, amt=int)``
     and ``Fields(struct_type)`` with a ``pyspark.sql.types.StructType``. ``Fields()`` declares none,
     for tuples without values.
+
+    A ``!`` after the type makes a field of a spout or bolt required: ``Fields("user string!")``, or
+    ``Fields(user="string!")``. A record without it, or with NULL in it, is a record that cannot be
+    read: it becomes a dead letter where the topology has them, and otherwise ends the run. The
+    fields of streams that operators make of it are not required.
+
+    Attributes:
+        names: The names of the fields, in order.
+        index: The place of each field, by its name.
+        required: The names of the required fields.
 
     Raises:
         FieldsError: The declaration cannot be read, or has a name twice; repair it.
@@ -128,7 +146,7 @@ class Fields:
         if isinstance(declaration, str):
             fields = _parse(declaration)
         elif declaration is None:
-            fields = [Field(name, _type_name(name, kind)) for name, kind in columns.items()]
+            fields = [_field(name, kind) for name, kind in columns.items()]
         else:
             fields = _from_struct_type(declaration)
         names = [field.name for field in fields]
@@ -141,10 +159,11 @@ class Fields:
         self._fields = tuple(fields)
         self.names: tuple[str, ...] = tuple(names)
         self.index: dict[str, int] = {name: at for at, name in enumerate(names)}
+        self.required: tuple[str, ...] = tuple(field.name for field in fields if field.required)
 
     @classmethod
     def of(cls, fields: Sequence[Field]) -> Fields:
-        """Return the fields of some :class:`Field` objects."""
+        """Return the fields of some :class:`Field` objects; none of them is required."""
         if not fields:
             return cls()
         return cls(", ".join(f"`{field.name}` {field.type}" for field in fields))
@@ -170,6 +189,17 @@ class Fields:
 
         return pa.schema([pa.field(field.name, _arrow_type(field.type)) for field in self])
 
+    def read_schema(self) -> pa.Schema:
+        """Return the Arrow schema for readers of records: required fields are not nullable in it.
+
+        Arrow does not check that; :func:`txtopo.sources.values.check_required` does.
+        """
+        schema = self.arrow_schema()
+        for name in self.required:
+            at = self.index[name]
+            schema = schema.set(at, schema.field(at).with_nullable(False))
+        return schema
+
     def __getitem__(self, at: int) -> Field:
         return self._fields[at]
 
@@ -186,7 +216,7 @@ class Fields:
         return hash(self._fields)
 
     def __repr__(self) -> str:
-        declared = ", ".join(f"{field.name} {field.type}" for field in self)
+        declared = ", ".join(map(str, self))
         return f"Fields({declared!r})" if declared else "Fields()"
 
 
@@ -271,6 +301,14 @@ class Tuple:
                 field=str(field),
             ) from None
 
+    if not TYPE_CHECKING:  # mypy would take every attribute for one that exists
+
+        def __getattr__(self, name: str) -> object:
+            # While it is unpickled or copied, it has no attributes yet.
+            known = () if name in Tuple.__slots__ else self.origin.fields.names
+            written = f"tuple[{name!r}]" if name in known else None
+            raise AttributeError(no_attribute(self, name, written))
+
     def __len__(self) -> int:
         return len(self.values)
 
@@ -307,7 +345,7 @@ def _parse(declaration: str) -> list[Field]:
         if not at_end and declaration[position] != ",":
             raise FieldsError(
                 f"cannot read the fields {declaration!r} at {declaration[position:]!r}; "
-                "expected a comma",
+                f"expected {_instead(declaration[position:], name)}",
                 got=declaration,
             )
         if kind is None:
@@ -316,10 +354,22 @@ def _parse(declaration: str) -> list[Field]:
                 "a grouping takes the plain name, without Fields",
                 field=name,
             )
-        fields.append(Field(name, _type_name(name, kind)))
+        fields.append(_field(name, kind))
         if at_end:
             return fields
         position += 1
+
+
+def _instead(rest: str, name: str) -> str:
+    if rest.startswith("!"):
+        return f"the mark of a required field after its type; write '{name} string!'"
+    return "a comma"
+
+
+def _field(name: str, kind: object) -> Field:
+    if isinstance(kind, str) and kind.rstrip().endswith("!"):
+        return Field(name, _type_name(name, kind.rstrip()[:-1]), required=True)
+    return Field(name, _type_name(name, kind))
 
 
 def _type_name(name: str, kind: object) -> str:

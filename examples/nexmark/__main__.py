@@ -20,13 +20,11 @@ def main() -> None:
     parser.add_argument(
         "--store", default="sqlite:///nexmark.db", help="default a file of SQLite's"
     )
-    parser.add_argument(
-        "--local", action="store_true", help="without Spark; the store must be empty then"
-    )
+    parser.add_argument("--local", action="store_true", help="without Spark")
     arguments = parser.parse_args()
     generator = Generator(arguments.events, arguments.rate, arguments.seed)
     program = topology(arguments.query, generator, arguments.store)
-    config = Config(carrier="local", zookeeper="memory") if arguments.local else Config()
+    config = Config(carrier="local" if arguments.local else "auto")
     with program.start(config=config) as run:
         run.process_all_available()
     with open_state(arguments.store, table=arguments.query).reader() as reader:

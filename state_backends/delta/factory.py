@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import cache
 from typing import TYPE_CHECKING
 
@@ -39,15 +40,17 @@ class DeltaFactory:
         """
         location = location_of(url)
         if not HAS_DELTA_RS:
-            if not location.local:
-                require("deltalake", f"{url.partition(':')[0]}://")
-            if table.mode == "log":
-                require("deltalake", "a state in Delta in mode 'log'")
+            for module in self.client_modules_of(url, table):
+                require(module, _needing(url, table))
             _tell_once()
         _check_names(table)
         from state_backends.delta.backend import DeltaBackend
 
         return DeltaBackend(location, table)
+
+    def client_modules_of(self, url: str, table: StateTable) -> Sequence[str]:
+        """Return deltalake, if Spark cannot write the state in its place."""
+        return () if location_of(url).local and table.mode != "log" else ("deltalake",)
 
     def frames_refused(self, url: str, table: StateTable) -> str | None:
         """Return why a state does not accept frames, or None if it does."""
@@ -79,6 +82,12 @@ class DeltaFactory:
 
     def __reduce__(self) -> str:
         return "open_backend"
+
+
+def _needing(url: str, table: StateTable) -> str:
+    if table.mode == "log":
+        return "a state in Delta in mode 'log'"
+    return f"{url.partition(':')[0]}://"
 
 
 @cache

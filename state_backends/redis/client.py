@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from txtopo.errors import PromiseError, TopologyError, ValueRefusedError
 from txtopo.extras import require
-from txtopo.plugins.stores import redacted_url
+from txtopo.plugins.stores import Server, redacted_url
 
 if TYPE_CHECKING:
     from redis import Redis
@@ -65,6 +65,11 @@ def client_of(url: str) -> Redis:
             path=redacted_url(url),
         ) from error
     return client
+
+
+def servers_of(url: str) -> tuple[Server, ...]:
+    """Return the server that a URL names."""
+    return (Server.of("Redis", url, 6379),)
 
 
 def check_promises(client: Redis, label: str) -> None:

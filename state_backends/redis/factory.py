@@ -5,27 +5,47 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import Any, TypeVar
 
-from state_backends.redis.client import check_lengths, check_promises, client_of
+from state_backends.redis.client import check_lengths, check_promises, client_of, servers_of
 from txtopo.plugins.stores import (
     BackingMap,
+    Server,
     StateBackend,
     StateTable,
     backing_map_factory,
     redacted_url,
 )
 
+_CLIENT = ("redis",)
 
-def open_backend(url: str, table: StateTable) -> StateBackend:
-    """Open a state; connects when it is first used.
 
-    Raises:
-        ConfigError: redis-py is not installed.
-        TopologyError: It cannot read the URL.
-    """
-    client_of(url).close()  # reports what is missing before anything imports redis-py
-    from state_backends.redis.backend import RedisBackend
+class RedisFactory:
+    """Opens states in Redis."""
 
-    return RedisBackend(url, table)
+    def servers_of(self, url: str) -> Sequence[Server]:
+        """Return the server that the URL names."""
+        return servers_of(url)
+
+    def client_modules_of(self, url: str, table: StateTable) -> Sequence[str]:
+        """Return redis-py."""
+        return _CLIENT
+
+    def __call__(self, url: str, table: StateTable) -> StateBackend:
+        """Open a state; connects when it is first used.
+
+        Raises:
+            ConfigError: redis-py is not installed.
+            TopologyError: It cannot read the URL.
+        """
+        client_of(url).close()  # reports what is missing before anything imports redis-py
+        from state_backends.redis.backend import RedisBackend
+
+        return RedisBackend(url, table)
+
+    def __reduce__(self) -> str:
+        return "open_backend"
+
+
+open_backend = RedisFactory()
 
 
 Result = TypeVar("Result")
@@ -40,6 +60,16 @@ class RedisMap(BackingMap):
         self._client = client_of(url)
         self._label = redacted_url(url)
         self._checked = False
+
+    @staticmethod
+    def servers_of(url: str) -> Sequence[Server]:
+        """Return the server that the URL names."""
+        return servers_of(url)
+
+    @staticmethod
+    def client_modules_of(url: str, table: StateTable) -> Sequence[str]:
+        """Return redis-py."""
+        return _CLIENT
 
     def multi_get(self, keys: Sequence[str]) -> list[str | None]:
         """Read the values of the keys."""

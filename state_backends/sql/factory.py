@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 import sqlalchemy as sa
@@ -19,7 +20,8 @@ from state_backends.sql.postgresql import PostgresqlDialect
 from state_backends.sql.postgresql_log import PostgresqlLogDialect
 from state_backends.sql.sqlite import SqliteDialect
 from txtopo.errors import TopologyError
-from txtopo.plugins.stores import StateTable, redacted_url
+from txtopo.plugins.stores import Server, StateTable, redacted_url
+from txtopo.sql_sessions import database_servers
 
 _Kind = type[MariadbDialect] | type[PostgresqlDialect] | type[SqliteDialect]
 _DIALECTS: dict[str, _Kind] = {
@@ -32,6 +34,10 @@ _DIALECTS: dict[str, _Kind] = {
     "postgres": PostgresqlDialect,
     "postgresql": PostgresqlDialect,
     "postgresql+psycopg": PostgresqlDialect,
+}
+_CLIENTS: dict[_Kind, tuple[str, ...]] = {
+    MariadbDialect: ("pymysql",),
+    PostgresqlDialect: ("psycopg",),
 }
 # SQLite has no mode log, and its dialect says why.
 _LOG_DIALECTS: dict[_Kind, _Kind] = {
@@ -66,6 +72,14 @@ class SqlFactory:
             TopologyError: It cannot; the message names a store that can.
         """
         _DIALECTS[_parsed(url).drivername].check(table)
+
+    def servers_of(self, url: str) -> Sequence[Server]:
+        """Return the server of the database; none for an SQLite file."""
+        return database_servers(_parsed(url))
+
+    def client_modules_of(self, url: str, table: StateTable) -> Sequence[str]:
+        """Return the driver of the database, if it is an extra."""
+        return _CLIENTS.get(_DIALECTS[_parsed(url).drivername], ())
 
     def __call__(self, url: str, table: StateTable) -> SqlBackend:
         """Open a state; connects when it is first used.

@@ -70,6 +70,17 @@ def test_a_driver_is_alone_unless_it_is_given_an_ensemble() -> None:
     assert Config().zookeeper == ZooKeeper(hosts="embedded")
 
 
+@pytest.mark.parametrize("kind", [Config, AtLeastOnceConfig])
+def test_without_spark_the_progress_is_in_a_file_by_default(kind: type[AnyConfig]) -> None:
+    """Whoever names a folder means the embedded server."""
+    given = {"TXTOPO_CARRIER": "local", "TXTOPO_ZOOKEEPER_SESSION_TIMEOUT_S": "3"}
+    own = Config.load(environment={**given, "TXTOPO_ZOOKEEPER_DIR": "/zookeeper"})
+
+    assert kind.load(environment=given).shown()["zookeeper.hosts"] == "file:txtopo-progress.db"
+    assert kind(carrier="local", zookeeper="zk1:2181").zookeeper == ZooKeeper("zk1:2181")
+    assert own.zookeeper.hosts == "embedded"
+
+
 @pytest.mark.parametrize(
     ("max_spout_pending", "run_txids"),
     [(1, 1), (2, 1), (3, 1), (4, 2), (29, 10), (30, 10), (31, 11)],
@@ -145,11 +156,9 @@ def test_a_pace_that_cannot_be_kept_is_refused(pace: dict[str, Any], message: st
 def rows(kind: type[AnyConfig]) -> Iterator[str]:
     """Yield the lines of a table in docs/reference/settings.md."""
     defaults = kind().shown()
-    records = {each.name: RECORDS[each.name] for each in fields(kind) if each.name in RECORDS}
-    for name, record in records.items():
-        if getattr(kind(), name) is None:
-            shown = {record.called(each.name): each.default for each in fields(record)}
-            defaults |= shown
+    records = [RECORDS[each.name] for each in fields(kind) if each.name in RECORDS]
+    for record in records:
+        defaults |= {record.called(each.name): each.default for each in fields(record)}
     return table(
         ["setting", "default"],
         [[f"`{name}`", f"`{defaults[name]!r}`"] for name in known_settings(kind)],

@@ -78,7 +78,7 @@ FACES = {
         TransactionalState Leadership Node Step Put CompareAndSet Delete Check VersionConflict
         EnsembleFactory register_ensemble MemoryTransactionalState encode_steps decode is_gone
         Json ZooKeeper AuthError BatchMetadataTooLarge ConfigError CoordinatorUnavailable
-        CorruptNodeError EmitError StateUsageError
+        CorruptNodeError EmitError StateUsageError ConnectingFactory Server
     """,
     "txtopo.plugins.spouts": """
         TransactionalSpout TransactionalCoordinator TransactionalEmitter LastBatch
@@ -87,13 +87,14 @@ FACES = {
         Spout Fields Stream Json Config TaskContext TransactionAttempt
         BatchOutputCollector SpoutOutputCollector
         AuthError ConfigError EmitError FailedException InfrastructureError NonRepeatableBatch
-        OffsetRegression PromiseError SchemaVersionError SourceDataLost
+        OffsetRegression PromiseError SchemaVersionError Server SourceDataLost
     """,
     "txtopo.plugins.stores": """
         Aggregate AnchoredFactory BOUND BackendFactory BackingMap CheckingFactory Claim
-        ComparesAndPuts Contents CopyAttempt Database Field Fields FrameBackend FrameFactory
-        FrameSnapshot FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger MapFactory Merges
-        NamingFactory OpaqueMap Owner
+        ClientFactory ComparesAndPuts ConnectingFactory Contents CopyAttempt Database Field Fields
+        FrameBackend FrameFactory FrameSnapshot FrameWrites GroupAttempt Key LEDGER_SCHEMA Ledger
+        MapFactory Merges
+        NamingFactory OpaqueMap Owner Server
         Puts Replacement Row QueryBackend QueryRows RowBackend RowText Snapshot Standing
         StateBackend StateKind StateMode StateSize StateTable Statement StoredUndo
         TransactionAttempt missing_undo redo_repeats statements_of undos_from_text undos_of

@@ -487,7 +487,7 @@ def another_one(shop: Shop) -> None:
     ("change", "error", "text"),
     [
         (other_ensemble, StateUsageError, "the ensemble has no topology 'shop'"),
-        (another_one, ForeignEnsembleError, "takes its epochs from another ZooKeeper"),
+        (another_one, ForeignEnsembleError, "is not in this ensemble"),
     ],
 )
 def test_a_publisher_that_reads_another_ensemble_is_refused(

@@ -10,7 +10,9 @@ folder. Marks in the page, each a comment on the line before a block:
 
 A ``text`` block after a program, with nothing between but blank lines or a line that has the word
 "print", is the output of the program, or its log if it prints nothing; ``…`` stands for anything.
-The programs run in a process of their own, which is forked from one that has imported txtopo.
+The programs run in a process of their own, which is forked from one that has imported txtopo. Those
+that keep their progress in a file run twice: the second run finds nothing left to do, and prints
+the same.
 
 The tests in a page (a class or function of the name that pytest expects) run as well; those that
 are suites of txtopo, which its own stores run in ``make test``, do so in ``make test-all``.
@@ -43,6 +45,7 @@ from tests.harness.spark_session import SHORT_LIVED
 from tests.unit.test_layout import ROOT
 from tests.unit.test_references import PAGES
 from txtopo import open_state
+from txtopo.config import PROGRESS_FILE
 from txtopo.errors import TxtopoError
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(600)]
@@ -237,6 +240,9 @@ NIGHTLY = frozenset(
     {"command-line", "dataframes", "reading-states", "spark-connect", "structured-streaming"}
 )
 
+# Pages that print what is there in the middle of a run.
+ONCE = frozenset({"backfill"})
+
 
 def pages_with_programs() -> list[Any]:
     """Return each page that has programs, with the marks of what they need."""
@@ -283,6 +289,8 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(
             text = text.replace(address, real(request.getfixturevalue(fixture)))
 
     run_page(python, page.name, text, tmp_path)
+    if (tmp_path / PROGRESS_FILE.removeprefix("file:")).exists() and page.stem not in ONCE:
+        run_page(python, page.name, text, tmp_path)  # it goes on, with nothing left to do
 
 
 @pytest.mark.parametrize("page", pages_with_tests())

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pickle
 from typing import Any
 
 import pytest
@@ -89,3 +90,16 @@ def test_the_error_of_a_field_has_its_name() -> None:
 def test_an_unknown_field_is_answered_with_the_one_that_was_meant() -> None:
     with pytest.raises(FieldsError, match=r"unknown field 'wrd'; .* did you mean 'word'\?"):
         Fields("word string, n long").select(["wrd"])
+
+
+def test_a_mark_after_the_type_makes_a_field_required() -> None:
+    fields = Fields("user string!, n decimal(9,2) !, more long")
+
+    assert fields.required == ("user", "n")
+    assert fields == Fields("user string, n decimal(9,2), more long")
+    assert Fields(user="string!").required == ("user",)
+    assert pickle.loads(pickle.dumps(fields)).required == fields.required
+    assert repr(fields) == "Fields('user string!, n decimal(9,2)!, more long')"
+    assert fields.select(["user"]).required == ()
+    with pytest.raises(FieldsError, match=r"mark of a required field .*; write 'user string!'"):
+        Fields("user! string")

@@ -21,28 +21,28 @@ GLOBAL_KEY = "global"
 class PersistentAggregate(HasTraits, Committer):
     """Keeps aggregates by key in a state, exactly once (Trident ``persistentAggregate``).
 
-    The tasks combine rows in the processing phase. In the commit phase the driver combines the
-    partial results of all tasks with what is stored, in one write of the store, whatever the
+    The tasks combine rows in the processing phase. In the commit phase, the driver combines the
+    partial results of all tasks with the stored values, in one write per store, whatever the
     parallelism. It emits nothing.
 
-    An ``OwnAggregate`` is pickled to the tasks, which call its ``add`` on Spark. Its ``combine`` is
-    called in the driver, too, with partial results in no particular order. A key is written once
-    for a group of batches, which may be several txids. An exception of an aggregate ends the run;
-    the error names the component.
+    An ``OwnAggregate`` is pickled and sent to the Spark tasks, which call its ``add``. Its
+    ``combine`` is also called in the driver, with partial results in no particular order. Each key
+    is written once per group of batches, which may be several txids. An exception in an aggregate
+    ends the run; the error names the component.
 
     Args:
-        state: The state that keeps them; its key and value columns are set here.
-        key: Names of the key fields; empty for one row over everything.
-        aggregates: One aggregate, several, or a mapping of column name to aggregate: ``Count``,
+        state: The state that keeps the aggregates; this sets its key and value columns.
+        key: Names of the key fields; empty for a single row over everything.
+        aggregates: One aggregate, several, or a mapping from column name to aggregate: ``Count``,
             ``Sum``, ``Min``, ``Max``, ``Mean``, ``CountDistinct``, ``First``, ``Last``, ``TopN``,
             or an ``OwnAggregate``.
         retracted: Name of a boolean input field. A row where it is true retracts an earlier row, as
             a deletion in a change feed does. ``Count``, ``Sum``, ``Mean`` and an ``OwnAggregate``
-            with ``remove`` can retract; others are refused. A key whose rows are all retracted
-            stays, with a count of 0.
-        expire_after: A value that had no row for this long counts as absent, and is deleted some
-            time later. The time is that at which batches are planned; the state, which must be
-            opaque, keeps it in a column ``seen``. By default values are kept forever.
+            with ``remove`` can retract; others are refused. A key stays when all of its rows are
+            retracted, with a count of 0.
+        expire_after: A value that has had no row for this long counts as absent, and is deleted
+            some time later. It is measured in planned time; the state, which must be opaque, keeps
+            that time in a column ``seen``. By default, values are kept forever.
 
     Example:
         >>> words = PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from collections.abc import Mapping
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.java import check_java
 from txtopo.carriers.spark_home import check_spark_home
+from txtopo.carriers.spark_log import short_log
 from txtopo.config import AnyConfig, AtLeastOnceConfig
 from txtopo.errors import ConfigError
 from txtopo.extras import require
@@ -141,23 +144,51 @@ def open_session(
         app_name: Name of a new session.
 
     Raises:
-        ConfigError: There is no Java that can run Spark, SPARK_HOME points to another version
-            of Spark, or a package is missing for SPARK_REMOTE; the message says how to repair it.
+        ConfigError: *spark* is a master, there is no Java that can run Spark, SPARK_HOME points to
+            another version of Spark, or a package is missing for SPARK_REMOTE; the message says how
+            to repair it.
     """
+    if isinstance(spark, str):
+        raise ConfigError(
+            f"spark is of the wrong type; got {spark!r}; expected a SparkSession or None; write "
+            f"open_session(master={spark!r})",
+            setting="spark",
+            got=spark,
+            expected="SparkSession",
+        )
     session = spark if spark is not None else active_session()
     if session is not None:
         return session, False
     return _build(master, conf or {}, app_name), True
 
 
-def mark_own(session: SparkSession) -> None:
-    """Record that txtopo has opened a session for a run, and has not given it to anyone else."""
+def open_own_session(
+    *,
+    master: str | None = None,
+    conf: Mapping[str, str] | None = None,
+    app_name: str = "txtopo",
+) -> SparkSession:
+    """Return a new session for a run, which txtopo gives to nobody else.
+
+    ^C stays as it was. Spark's handler would cancel all jobs, those of the current commit as well;
+    and where it interrupts a call of the JVM, Python prints three tracebacks.
+
+    Args:
+        master: As for :func:`open_session`.
+        conf: More settings, as for :func:`open_session`.
+        app_name: Its name.
+
+    Raises:
+        ConfigError: As :func:`open_session`.
+    """
+    session = _build(master, conf or {}, app_name, own=True)
     if is_classic(session):
         _own.add(session.sparkContext.applicationId)
+    return session
 
 
 def is_own(session: SparkSession) -> bool:
-    """Return whether :func:`mark_own` was called for a session."""
+    """Return whether :func:`open_own_session` opened a session."""
     return session.sparkContext.applicationId in _own
 
 
@@ -204,7 +235,9 @@ def active_session() -> SparkSession | None:
         return None
 
 
-def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> SparkSession:
+def _build(
+    master: str | None, extra: Mapping[str, str], app_name: str, *, own: bool = False
+) -> SparkSession:
     from pyspark import SparkConf, SparkContext
     from pyspark.errors import PySparkRuntimeError
     from pyspark.sql import SparkSession
@@ -228,7 +261,13 @@ def _build(master: str | None, extra: Mapping[str, str], app_name: str) -> Spark
     chosen = str(conf.get("spark.master"))
     for name, value in tuned_conf(chosen).items():
         conf.setIfMissing(name, value)
+    interrupted = signal.getsignal(signal.SIGINT)
     try:
+        with short_log():
+            SparkContext.getOrCreate(conf)
+        if own and interrupted is not None:
+            with suppress(ValueError):  # In another than the main thread, Spark sets no handler.
+                signal.signal(signal.SIGINT, interrupted)
         session = SparkSession.builder.config(conf=conf).getOrCreate()
     except PySparkRuntimeError as error:
         if PACKAGES not in extra:

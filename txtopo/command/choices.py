@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,6 +14,7 @@ from txtopo.builders import ReliableTopology, Topology
 from txtopo.config import AnyConfig, AtLeastOnceConfig, Config, known_settings
 from txtopo.config_sources import Setting, check_known, of_text
 from txtopo.errors import ConfigError
+from txtopo.uncaught import TRACEBACK
 
 
 @dataclass(slots=True)
@@ -110,7 +112,12 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             help="A setting; may be repeated.",
         ),
         click.Option(["--json"], is_flag=True, help="Print JSON instead of text."),
-        click.Option(["--traceback"], is_flag=True, help="Print the traceback of an error."),
+        click.Option(
+            ["--traceback"],
+            is_flag=True,
+            envvar=TRACEBACK,
+            help="Print the traceback of an error, and those of Spark's JVM.",
+        ),
     ]
     for option in options:
         option.hidden, option.expose_value, option.callback = hidden, False, _note
@@ -131,6 +138,8 @@ def _note(context: click.Context, option: click.Parameter, value: Any) -> None:
         chosen.modules += tuple(value)
     elif value not in (None, False):
         setattr(chosen, str(option.name), value)
+        if option.name == "traceback":
+            os.environ[TRACEBACK] = "1"  # for the JVM that a verb may start
 
 
 modules_option = click.option(

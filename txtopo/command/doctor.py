@@ -18,13 +18,16 @@ import click
 from txtopo.carriers.java import check_java
 from txtopo.carriers.spark_home import check_spark_home
 from txtopo.clock import wall_clock
-from txtopo.command.choices import Choices, choices
+from txtopo.command.choices import Choices, choices, modules_option
+from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_table
 from txtopo.config import Config, Page
+from txtopo.ensemble.progress_file import is_file, path_in
 from txtopo.errors import TxtopoError
-from txtopo.extras import EXTRAS
+from txtopo.extras import EXTRAS, remedy
 from txtopo.log_records import one_line
 from txtopo.operations.ensemble import Ensemble
+from txtopo.runtime.needs import missing_packages, needed_servers, shown_name, silent
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
 
@@ -49,18 +52,29 @@ class Examined:
 
 @click.command()
 @click.argument("urls", nargs=-1, metavar="[URL]...")
+@click.option(
+    "--topology",
+    "place",
+    metavar="MODULE:ATTRIBUTE",
+    help="A topology: also check the packages and the servers that it needs.",
+)
+@modules_option
 @choices
-def doctor(chosen: Choices, urls: tuple[str, ...]) -> int:
+def doctor(chosen: Choices, urls: tuple[str, ...], place: str | None) -> int:
     """Check whether everything that a run needs is there.
 
-    Python, Java, Spark, extras, settings, ensemble, clocks and stores. Each URL is that of a
-    state's store. The exit code is 1 if something failed.
+    Python, Java, Spark, extras, settings, ensemble, clocks and stores, and with --topology the
+    packages and servers of a topology. Each URL is that of a state's store. The exit code is 1 if
+    something failed.
 
     \b
     Example:
       txtopo --zookeeper zk1:2181 doctor postgresql://user@host/database
+      txtopo doctor --topology payments.py:topology
     """
     checks = [*_machine(), *_ensemble(chosen), *(_store(url) for url in urls)]
+    if place is not None:
+        checks += _topology(chosen, place)
     if chosen.json:
         print_json({"checks": [asdict(each) for each in checks]})
     else:
@@ -142,9 +156,10 @@ def _ensemble(chosen: Choices) -> Iterator[Examined]:
     if zookeeper.hosts == "memory":
         yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
         return
-    folder = Path(zookeeper.dir)
-    if zookeeper.hosts == "embedded" and chosen.folder is None and not folder.exists():
-        yield Examined("ensemble", "none", f"{folder.resolve()} is made by the first run")
+    made = path_in(zookeeper.hosts) if is_file(zookeeper.hosts) else Path(zookeeper.dir).resolve()
+    own = is_file(zookeeper.hosts) or (zookeeper.hosts == "embedded" and chosen.folder is None)
+    if own and not made.exists():
+        yield Examined("ensemble", "none", f"{made} is made by the first run")
         return
     skews: list[tuple[float, str]] = []
     yield _tried("ensemble", lambda: _topologies(config, skews))
@@ -165,6 +180,29 @@ def _topologies(config: Config, skews: list[tuple[float, str]]) -> str:
         if isinstance(at_s, int | float):
             skews.append((at_s - wall_clock(), each.id))
     return f"{config.zookeeper.place}; topologies: {len(found)}"
+
+
+def _topology(chosen: Choices, place: str) -> Iterator[Examined]:
+    """Check what a start of a topology would check before Spark starts."""
+    try:
+        topology = load_topology(place, chosen.modules)
+        graph, config = topology.graph, chosen.config_of(topology)
+        needed = needed_servers(graph, config)
+    except TxtopoError as error:
+        yield Examined(place, "failed", str(error))
+        return
+    lacks = missing_packages(graph, config)
+    yield from (Examined(f"package {x.package}", "failed", f"{x}; {remedy([x])}") for x in lacks)
+    if not lacks:
+        yield Examined(f"packages of {topology.id}", "ok", "each that it needs can be imported")
+    silences = silent(needed)
+    yield from (
+        Examined(each.name, "failed", f"no address answers: {each.found}") for each in silences
+    )
+    named = {each.name for each in silences}
+    for server, needing in needed.items():
+        if (name := shown_name(server, needing)) not in named:
+            yield Examined(name, "ok", "a connection was opened")
 
 
 def _port(page: Page) -> str:

@@ -6,27 +6,29 @@ import click
 
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
-from txtopo.command.output import print_json, print_line
+from txtopo.command.output import print_json, print_line, print_note
 
 
 @click.command()
 @click.argument("place", metavar="MODULE:ATTRIBUTE")
+@click.option("--all", "whole", is_flag=True, help="Print each component, and why.")
 @click.option("--mermaid", is_flag=True, help="Print a diagram in Mermaid's language.")
 @click.option("--svg", is_flag=True, help="Print a picture, as SVG.")
 @modules_option
 @choices
-def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
+def explain(chosen: Choices, place: str, *, whole: bool, mermaid: bool, svg: bool) -> None:
     """Explain what a topology is and would do.
 
-    Its graph, the handover, levels, what is grouped, and why; nothing is started. Needs the
+    Five lines: the source, the work, what is computed and stored, and what a failure does. --all
+    shows its graph, the handover, levels, what is grouped, and why. Nothing is started. Needs the
     topology's module, or its YAML file.
 
     \b
     Example:
       txtopo explain payments.py:topology --svg > payments.svg
     """
-    if mermaid + svg + chosen.json > 1:
-        raise click.UsageError("got two of --mermaid, --svg, --json; expected one")
+    if whole + mermaid + svg + chosen.json > 1:
+        raise click.UsageError("got two of --all, --mermaid, --svg, --json; expected one")
     topology = load_topology(place, chosen.modules)
     explanation = topology.explain(chosen.config_of(topology))
     if chosen.json:
@@ -35,5 +37,8 @@ def explain(chosen: Choices, place: str, *, mermaid: bool, svg: bool) -> None:
         print_line(explanation.mermaid())
     elif svg:
         print_line(explanation.svg())
-    else:
+    elif whole:
         print_line(str(explanation))
+    else:
+        print_line(explanation.essence())
+        print_note("--all shows each component, and why")

@@ -21,6 +21,7 @@ from txtopo.builders import (
 )
 from txtopo.errors import TopologyError, TxtopoError, nearest, text_of
 from txtopo.stages.pickling import by_value
+from txtopo.uncaught import is_users
 
 Builders = TransactionalTopologyBuilder | TopologyBuilder
 
@@ -100,7 +101,7 @@ def check_apart(place: str) -> None:
         return
     for module, known in [*sys.modules.items()]:
         file = getattr(known, "__file__", None)
-        if file is None or not _is_users(file):
+        if file is None or not is_users(file):
             continue
         inner = folder.joinpath(*module.split("."))
         for other in (inner.with_suffix(".py"), inner / "__init__.py"):
@@ -179,13 +180,8 @@ def _where(error: BaseException) -> str:
     if isinstance(error, SyntaxError):  # its text says it
         return ""
     frames = traceback.extract_tb(error.__traceback__)
-    mine = [each for each in frames if _is_users(each.filename)]
+    mine = [each for each in frames if is_users(each.filename)]
     return f"; in {mine[-1].filename}, line {mine[-1].lineno}" if mine else ""
-
-
-def _is_users(filename: str) -> bool:
-    own = (sys.prefix, sys.base_prefix, str(Path(__file__).parents[1]), "<frozen")
-    return not filename.startswith(own)
 
 
 def _attribute(module: ModuleType, name: str, attribute: str) -> object:

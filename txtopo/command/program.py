@@ -16,6 +16,7 @@ code   meaning
 from __future__ import annotations
 
 import io
+import re
 import sys
 import traceback
 
@@ -36,6 +37,7 @@ from txtopo.errors import (
 )
 from txtopo.log_records import one_line
 from txtopo.state.registry import redacted_url
+from txtopo.uncaught import cause_line
 
 DONE, FAILED, WRONG_CALL, REFUSED, UNREACHABLE, DEPOSED, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
 
@@ -66,7 +68,9 @@ def run(arguments: list[str] | None = None) -> int:
     except TxtopoError as error:
         if chosen.traceback:
             traceback.print_exc()
-        print_note(f"txtopo: {error}")
+        print_note(f"txtopo: {in_shell_words(str(error))}")
+        if not chosen.traceback and (cause := cause_line(error)) is not None:
+            print_note(f"  {cause}; --traceback shows where it was raised")
         return code_of(error)
     except Exception as error:  # noqa: BLE001 - of user code, or a mistake of ours
         if chosen.traceback:
@@ -85,6 +89,22 @@ def _text_of(error: click.ClickException, arguments: list[str]) -> str:
     for each in arguments:
         text = text.replace(each, redacted_url(each))
     return text
+
+
+# As messages write settings and operators' verbs, which programs read as well.
+_SETTING = re.compile(r"Config\((\w+)=([^()]*)\)")
+_VERB = re.compile(r"(?:call )?txtopo\.operations\.(\w+)")
+
+
+def in_shell_words(text: str) -> str:
+    """Return a message in which settings are options, and verbs of Python are commands."""
+    text = _SETTING.sub(lambda m: f"--set {m[1]}={_setting_text(m[2])}", text)
+    return _VERB.sub(lambda m: f"run txtopo {m[1]}" if m[1] in commands.commands else m[0], text)
+
+
+def _setting_text(value: str) -> str:
+    words = {"True": "true", "False": "false"}
+    return words.get(value, re.sub(r"[\[\]{}'\"\s]", "", value))
 
 
 def code_of(error: TxtopoError) -> int:

@@ -14,8 +14,7 @@ from typing import TYPE_CHECKING
 import click
 
 from txtopo.builders import ReliableTopology, Topology
-from txtopo.carriers.session import active_session, mark_own, open_session
-from txtopo.clock import now
+from txtopo.carriers.session import active_session, open_own_session
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_note
@@ -24,6 +23,7 @@ from txtopo.ensemble.commands import KILLED
 from txtopo.errors import ConfigError, TopologyKilled, escaped
 from txtopo.runtime.engine import engine_session_conf
 from txtopo.runtime.handle import ReliableRun, TopologyRun
+from txtopo.runtime.needs import check_packages
 from txtopo.runtime.progress import (
     BatchCommitted,
     Leading,
@@ -33,7 +33,7 @@ from txtopo.runtime.progress import (
     TopologyEvent,
     TopologyListener,
 )
-from txtopo.ui.progress_bar import LateLine, ProgressBar, details_of
+from txtopo.ui.progress_bar import PacedLine, ProgressBar, details_of
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,8 +84,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     """
     topology = load_topology(place, chosen.modules)
     config = chosen.config_of(topology)
+    _log_in_lines(traceback=chosen.traceback)
     session = _session(topology, config, master)
-    _log_in_lines()
     listener = ProgressBar() if find_spec("rich") else ProgressLines()
     started: TopologyRun | ReliableRun
     try:
@@ -125,15 +125,14 @@ def _session(
             setting="--master",
             got=master,
         )
+    check_packages(topology.graph, config)
     conf = engine_session_conf(topology.graph) if isinstance(topology, Topology) else {}
-    session, _ = open_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
-    mark_own(session)
-    return session
+    return open_own_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
 
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
     """Wait for the end, and return the exit code; a signal stops the run in order."""
-    # The replaced handlers include Spark's own for ^C, which cancels the current commit.
+    # If the module has opened the session, Spark's own handler for ^C is among those replaced.
     asked, dropped = _REPLIES[started.board.kind]
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, partial(_interrupt, asked, dropped))
@@ -189,13 +188,12 @@ class ProgressLines(TopologyListener):
     """Shows the progress of a run as lines, where rich is not installed."""
 
     def __init__(self) -> None:
-        self._last_s = -LINE_EVERY_S
         self._details = ""
-        self._late = LateLine(LINE_EVERY_S, lambda: print_note(self._details))
+        self._paced = PacedLine(LINE_EVERY_S, lambda: print_note(self._details))
 
     def close(self) -> None:
         """Print nothing more; a bar would give the terminal back."""
-        self._late.drop()
+        self._paced.drop()
 
     def on_change(self, change: TopologyEvent) -> None:
         """Print a change, and a progress at most every few seconds."""
@@ -206,27 +204,28 @@ class ProgressLines(TopologyListener):
                 print_note("standby")
             case BatchCommitted(progress) | Progressed(progress):
                 self._details = details_of(progress)
-                if now() - self._last_s >= LINE_EVERY_S:
-                    self._last_s = now()
-                    self._late.drop()
-                    print_note(self._details)
-                else:
-                    self._late.expect()
+                self._paced.changed(progress.timestamp_s)
             case Stopped():
-                self._late.drop()
+                self._paced.drop()
                 print_note("stopped" if change.error is None else "failed")
 
 
-def _log_in_lines() -> None:
+def _log_in_lines(*, traceback: bool) -> None:
     """Print warnings and errors as lines on standard error, unless the module has set up a log."""
     if not logging.getLogger().handlers:
         handler = logging.StreamHandler()
         handler.setFormatter(_Line("%(asctime)s %(message)s", "%H:%M:%S"))
-        # The error that ends the run is the last line of the command.
-        handler.addFilter(
-            lambda record: not (record.levelno == logging.ERROR and hasattr(record, "cause"))
-        )
+        if not traceback:
+            handler.addFilter(_is_wanted)
         logging.basicConfig(level=logging.WARNING, handlers=[handler])
+
+
+def _is_wanted(record: logging.LogRecord) -> bool:
+    """Return whether a record says what no line of the command says."""
+    # py4j logs the traceback of a call that ^C interrupts. The error that ends the run is the last
+    # line of the command.
+    ends_the_run = record.levelno == logging.ERROR and hasattr(record, "cause")
+    return not ends_the_run and f"{os.sep}py4j{os.sep}" not in record.pathname
 
 
 class _Line(logging.Formatter):

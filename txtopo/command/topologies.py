@@ -26,9 +26,10 @@ from txtopo.command.output import (
     print_table,
 )
 from txtopo.command.page_client import PageClient
-from txtopo.config import Config
+from txtopo.config import PROGRESS_FILE, Config
 from txtopo.ensemble.commands import Answer, Desired
 from txtopo.ensemble.embedded import HOST
+from txtopo.ensemble.progress_file import path_in
 from txtopo.errors import ConfigError, PromiseError, TxtopoError, escaped
 from txtopo.operations.ensemble import WAIT_S, Ensemble, TopologyStatus
 
@@ -47,8 +48,11 @@ def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
     except ConfigError as error:
         if error.facts.get("setting") != "zookeeper.dir" or chosen.folder is not None:
             raise
+        here = "another ensemble"
+        if path_in(PROGRESS_FILE).exists():
+            here = f"{PROGRESS_FILE}, which is here,"
         raise ConfigError(
-            f"{error}; name it by --dir, or another ensemble by --zookeeper", **error.facts
+            f"{error}; name it by --dir, or {here} by --zookeeper", **error.facts
         ) from error
     with ensemble:
         yield ensemble

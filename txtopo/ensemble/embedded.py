@@ -73,7 +73,7 @@ class EmbeddedServer:
             raise ConfigError(
                 "zookeeper='embedded' needs the JVM of a classic Spark session; there is none "
                 "(Spark Connect, or the carrier 'local'); give 'host:port' of a running "
-                "ZooKeeper, or 'memory' if nothing has to survive the process"
+                "ZooKeeper, 'file:progress.db', or 'memory' if nothing has to survive the process"
             )
         self._jvm = jvm
         self._directory = Path(os.path.realpath(directory))

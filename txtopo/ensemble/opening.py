@@ -2,17 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 
 from txtopo.config import ZooKeeper
 from txtopo.ensemble.directory import Directory, MemoryDirectory, PlugInDirectory
 from txtopo.ensemble.memory import MemoryEnsemble, MemoryTransactionalState
 from txtopo.ensemble.nodes import check_topology_id
-from txtopo.ensemble.plug_ins import open_plug_in, scheme_of
+from txtopo.ensemble.plug_ins import open_plug_in, plug_in_servers, scheme_of
+from txtopo.ensemble.progress_file import FileDirectory, FileTransactionalState, is_file
 from txtopo.ensemble.store import TransactionalState
 from txtopo.errors import ConfigError
 from txtopo.log_records import logger_of
+from txtopo.servers import Server
 
 _logger = logger_of("txtopo.ensemble")
 
@@ -23,6 +25,8 @@ def open_transactional_state(
     jvm: object | None = None,
     ensemble: MemoryEnsemble | None = None,
     locate: Callable[[], str] | None = None,
+    *,
+    create: bool = True,
 ) -> TransactionalState:
     """Open the transactional state of a topology.
 
@@ -32,6 +36,7 @@ def open_transactional_state(
         jvm: ``spark._jvm`` of a classic Spark session; ``"embedded"`` needs it, or *locate*.
         ensemble: The ensemble for ``"memory"``; by default a new one.
         locate: Returns the ``host:port`` of an embedded server that somebody else hosts.
+        create: Whether a file for progress is created if it does not exist.
 
     Raises:
         ConfigError: The configuration is wrong.
@@ -43,6 +48,8 @@ def open_transactional_state(
         return MemoryTransactionalState(topology_id, ensemble or own_ensemble(topology_id))
     if zookeeper.hosts == "embedded":
         return _open_embedded(zookeeper, topology_id, jvm, locate)
+    if is_file(zookeeper.hosts):
+        return FileTransactionalState(zookeeper, topology_id, create=create)
     scheme = scheme_of(zookeeper.hosts)
     if scheme is not None:
         return open_plug_in(scheme, topology_id, zookeeper)
@@ -58,11 +65,30 @@ def open_transactional_state(
     )
 
 
+def ensemble_servers(zookeeper: ZooKeeper) -> Sequence[Server]:
+    """Return the servers of an ensemble; none for a memory, a file or an embedded one.
+
+    Raises:
+        ConfigError: There is no such plug-in, or it cannot be imported.
+    """
+    if zookeeper.hosts in ("memory", "embedded") or is_file(zookeeper.hosts):
+        return ()
+    scheme = scheme_of(zookeeper.hosts)
+    if scheme is not None:
+        return plug_in_servers(scheme, zookeeper.hosts)
+    return (Server.of("ZooKeeper", zookeeper.hosts, 2181),)
+
+
+def ensemble_modules(zookeeper: ZooKeeper) -> Sequence[str]:
+    """Return the modules of extras that the settings of an ensemble need."""
+    return ("puresasl",) if isinstance(zookeeper.auth, Mapping) else ()
+
+
 def own_ensemble(topology_id: str) -> MemoryEnsemble:
     """Return a new ensemble in memory for one topology, and warn that it will not last."""
     _logger.warning(
-        "zookeeper='memory': the transactional state of %r ends with this process; "
-        "a state that outlives the process will not fit the next start",
+        "zookeeper='memory': the progress of %r is lost when this process ends; "
+        "the next start will refuse tables that this one leaves behind",
         topology_id,
         extra={"topology": topology_id},
     )
@@ -90,10 +116,13 @@ def open_directory(
         if ensemble is None:
             raise ConfigError(
                 "zookeeper='memory' ends with the process of a run, so no other process can "
-                "reach it; expected the hosts of a ZooKeeper, or the folder of an embedded one",
+                "reach it; expected the hosts of a ZooKeeper, the folder of an embedded one, or "
+                "'file:progress.db'",
                 setting="zookeeper.hosts",
             )
         return MemoryDirectory(ensemble)
+    if is_file(zookeeper.hosts):
+        return FileDirectory(zookeeper)
     scheme = scheme_of(zookeeper.hosts)
     if scheme is not None:
         return PlugInDirectory(scheme, zookeeper)

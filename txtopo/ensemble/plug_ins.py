@@ -6,12 +6,14 @@ A distribution declares a factory in the entry point group ``txtopo.ensembles``,
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from importlib.metadata import entry_points
 from typing import Protocol
 
 from txtopo.config import ZooKeeper
 from txtopo.ensemble.store import TransactionalState
 from txtopo.errors import ConfigError
+from txtopo.servers import ConnectingFactory, Server
 
 ENTRY_POINTS = "txtopo.ensembles"
 # Like installed entry points they belong to the program, not to a run.
@@ -23,7 +25,8 @@ class EnsembleFactory(Protocol):
 
     It connects; if it cannot within ``zookeeper.connect_timeout_s``, it raises
     ``CoordinatorUnavailable`` before anything is written. A leader that is silent for longer than
-    ``zookeeper.session_timeout_s`` is deposed.
+    ``zookeeper.session_timeout_s`` is deposed. A factory with ``servers_of`` is a
+    :class:`~txtopo.servers.ConnectingFactory` as well.
     """
 
     def __call__(self, url: str, topology_id: str, zookeeper: ZooKeeper) -> TransactionalState:
@@ -76,6 +79,16 @@ def open_plug_in(scheme: str, topology_id: str, zookeeper: ZooKeeper) -> Transac
     return opened
 
 
+def plug_in_servers(scheme: str, url: str) -> Sequence[Server]:
+    """Return the servers that the factory of a scheme names; none if it names none.
+
+    Raises:
+        ConfigError: There is no such plug-in, or it cannot be imported.
+    """
+    factory = _factory(scheme)
+    return factory.servers_of(url) if isinstance(factory, ConnectingFactory) else ()
+
+
 def _factory(scheme: str) -> EnsembleFactory:
     if scheme in _registered:
         return _registered[scheme]
@@ -84,8 +97,8 @@ def _factory(scheme: str) -> EnsembleFactory:
         known = ", ".join(sorted({*points, *_registered})) or "none"
         raise ConfigError(
             f"no ensemble for zookeeper='{scheme}://…'; known are {known}; expected 'embedded', "
-            "'memory', 'host:port,…/chroot', or a scheme of an installed plug-in or of "
-            "register_ensemble",
+            "'memory', 'file:progress.db', 'host:port,…/chroot', or a scheme of an installed "
+            "plug-in or of register_ensemble",
             setting="zookeeper.hosts",
         )
     try:

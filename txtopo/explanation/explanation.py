@@ -10,7 +10,7 @@ from typing import Any
 from txtopo.config import AnyConfig
 from txtopo.explanation import sentences
 from txtopo.explanation.mermaid import mermaid
-from txtopo.explanation.page import page
+from txtopo.explanation.page import essence, page
 from txtopo.explanation.parts import (
     CarrierChoice,
     ExplainedComponent,
@@ -101,6 +101,13 @@ class Explanation:
         """The edges that lead from the processing phase to the commit phase."""
         phase = {each.component: each.phase for each in self.components}
         return tuple(e for e in self.edges if phase[e.source] != phase[e.target])
+
+    def essence(self) -> str:
+        """Return five lines: the source, the work, what is computed and stored, and failures.
+
+        What is advised follows. ``str()`` returns everything.
+        """
+        return essence(self)
 
     def mermaid(self) -> str:
         """Return the graph as a Mermaid flowchart, from left to right."""

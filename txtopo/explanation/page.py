@@ -1,4 +1,4 @@
-"""page: an explanation as a page of plain text for a terminal."""
+"""page and essence: an explanation as plain text for a terminal, whole or in five lines."""
 
 from __future__ import annotations
 
@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from txtopo.explanation.explanation import Explanation
 
 WIDTH = 96
+SHOWN_MAX = 3
+"""The most components or states that the five lines name."""
 _INDENT = "      "
 _LABEL = 13
 
@@ -29,6 +31,37 @@ _LABEL = 13
 def page(told: Explanation) -> str:
     """Return an explanation as text, in lines of at most 96 characters unless a name is longer."""
     return escaped("\n".join(_lines(told)) + "\n", kept="\n")
+
+
+def essence(told: Explanation) -> str:
+    """Return the essence of an explanation in five lines; longer ones are wrapped. Then advice."""
+    heading = f"topology {told.topology!r}: {told.delivery.partition(':')[0]}"
+    return escaped("\n".join([heading, *_labelled(_essence(told)), *_advice(told)]), kept="\n")
+
+
+def _essence(told: Explanation) -> Iterator[tuple[str, str]]:
+    sources = {each.target for each in told.edges}
+    spouts = [each for each in told.components if each.component not in sources]
+    bolts = [each for each in told.components if each.component in sources]
+    yield "source", _some([f"{each.component}{_tasks(each)}: {_kind(each)}" for each in spouts])
+    count = told.carrier.slots
+    slots = "" if count is None else f" with {count:,} slot{'s' * (count != 1)}"
+    yield "work", f"{told.work.partition(';')[0]}; carrier {told.carrier.carrier}{slots}"
+    yield "computed", _some([_computes(each) for each in bolts]) or "nothing"
+    stored = [f"{each.state}: table {each.table} in {each.url}" for each in told.states]
+    yield "stored", _some(stored) or "nothing"
+    yield "failure", told.failure.partition(";")[0]
+
+
+def _some(texts: list[str]) -> str:
+    more = [f"{len(texts) - SHOWN_MAX:,} more"] if len(texts) > SHOWN_MAX else []
+    return "; ".join([*texts[:SHOWN_MAX], *more])
+
+
+def _computes(one: ExplainedComponent) -> str:
+    by = f" by {', '.join(one.key)}" if one.key else ""
+    what = [f"{each.column} = {each.aggregate}{by}" for each in one.aggregates]
+    return f"{one.component}{_tasks(one)}: {', '.join(what or one.operators or [_kind(one)])}"
 
 
 def _lines(told: Explanation) -> Iterator[str]:
@@ -51,8 +84,16 @@ def _lines(told: Explanation) -> Iterator[str]:
         for each in sorted(within, key=lambda one: one.column):
             yield from _component(each, inputs[each.component])
     yield ""
-    for label, sentence in _summary(told):
+    yield from _labelled(_summary(told))
+    yield from _advice(told)
+
+
+def _labelled(sentences: Iterator[tuple[str, str]]) -> Iterator[str]:
+    for label, sentence in sentences:
         yield from _wrapped(sentence, " " * _LABEL, f"{label:<{_LABEL}}")
+
+
+def _advice(told: Explanation) -> Iterator[str]:
     for sentence in told.advice:
         yield ""
         yield from _wrapped(sentence, "  ", "! ")
@@ -86,11 +127,9 @@ def _summary(told: Explanation) -> Iterator[tuple[str, str]]:
 
 
 def _component(one: ExplainedComponent, inputs: list[ExplainedEdge]) -> Iterator[str]:
-    tasks = f" × {one.parallelism}" if one.parallelism > 1 else ""
-    yield f"  {one.level:>2}  {one.component}{tasks}"
+    yield f"  {one.level:>2}  {one.component}{_tasks(one)}"
     what = "committer, " if one.committer and not one.aggregates else ""
-    kind = one.role if one.aggregates else f"{one.role} {short_class(one.class_name)}"
-    yield from _wrapped(f"{what}{kind}; runs {one.runs}", _INDENT)
+    yield from _wrapped(f"{what}{_kind(one)}; runs {one.runs}", _INDENT)
     for edge in inputs:
         stream = "" if edge.stream == DEFAULT_STREAM else f", stream {edge.stream}"
         yield from _wrapped(f"{edge.source}{stream}, by {edge.grouping}", f"{_INDENT}  ", "← ")
@@ -114,6 +153,14 @@ def _component(one: ExplainedComponent, inputs: list[ExplainedEdge]) -> Iterator
         yield from _wrapped(line, f"{_INDENT}  ", "Σ ")
     for state in one.states:
         yield from _wrapped(_state(state), f"{_INDENT}  ", "▤ ")
+
+
+def _tasks(one: ExplainedComponent) -> str:
+    return f" × {one.parallelism}" if one.parallelism > 1 else ""
+
+
+def _kind(one: ExplainedComponent) -> str:
+    return one.role if one.aggregates else f"{one.role} {short_class(one.class_name)}"
 
 
 def _state(state: ExplainedState) -> str:

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from txtopo.config import JOBS, AnyConfig, AtLeastOnceConfig, Config
 from txtopo.dead_letters import STREAM
 from txtopo.explanation.parts import CarrierChoice
+from txtopo.extras import remedy
+from txtopo.runtime.needs import missing_packages
 from txtopo.stages.compiled_topology import CompiledTopology
 from txtopo.stages.groups import why_one_by_one
 from txtopo.topology.elsewhere import DECLARATION, emitters_to_ask
@@ -194,6 +196,7 @@ def advice_on(
 ) -> tuple[str, ...]:
     """Return advice for a user before a start: a few sentences, of which each is certain."""
     found = [
+        *_missing(graph, config),
         *(advice(graph) if isinstance(config, Config) else ()),
         *_tasks_and_slots(compiled, choice),
         *(_forgetful(graph, config) if isinstance(config, Config) else ()),
@@ -201,6 +204,11 @@ def advice_on(
         *_unread(graph),
     ]
     return tuple(found[:ADVICE_MAX])
+
+
+def _missing(graph: Graph, config: AnyConfig) -> Iterator[str]:
+    if lacks := missing_packages(graph, config):
+        yield f"a start here would be refused: {'; '.join(map(str, lacks))}; {remedy(lacks)}"
 
 
 def _ackers(config: AtLeastOnceConfig) -> str:
@@ -249,7 +257,8 @@ def _forgetful(graph: Graph, config: Config) -> Iterator[str]:
     if lost and graph.spout_kind.driven_by != "query":
         named = ", ".join(map(repr, lost[:3]))
         yield (
-            f"the state {named} is lost when this process ends, but ZooKeeper keeps the txid, so "
+            f"the state {named} is lost when this process ends, but "
+            f"{config.zookeeper.place} keeps the txid, so "
             "another process cannot continue; use a persistent store, or zookeeper='memory' as well"
         )
 

@@ -39,6 +39,7 @@ def check_frames(components: Mapping[str, Component]) -> None:
     for component in components.values():
         if component.kind.frame:
             _check_frame_alone(component)
+            _check_fields(component)
         if component.kind == DATAFRAME_BOLT:
             _check_methods(component)
             _check_inputs(component, components)
@@ -169,6 +170,16 @@ def _check_inputs(component: Component, components: Mapping[str, Component]) -> 
             "combined by union; select or cast in the bolts above",
             component=component.id,
         )
+
+
+def _check_fields(component: Component) -> None:
+    for stream in component.streams.values():
+        for name in stream.fields.required:
+            raise TopologyError(
+                f"field {name!r} of {component.id!r} is required, but Spark computes its rows, and "
+                "nobody looks at them; leave out its !, and filter the frame",
+                component=component.id,
+            )
 
 
 def _check_states(component: Component) -> None:

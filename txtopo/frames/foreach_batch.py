@@ -47,6 +47,7 @@ from txtopo.metadata import BatchMetadata, SpoutShare
 from txtopo.runtime.commit_phase import CommitPhase
 from txtopo.runtime.jobs import BatchResult
 from txtopo.runtime.listeners import Listeners
+from txtopo.runtime.needs import check_packages, warn_of_silent_servers
 from txtopo.runtime.progress import (
     BatchCommitted,
     BatchesProcessed,
@@ -129,6 +130,8 @@ class ForeachBatch:
             )
         self._graph = graph
         self._config = Config(carrier=carrier, slots=slots)
+        check_packages(graph, self._config)
+        warn_of_silent_servers(graph, self._config)
         self._continues = continues
         self._after_txid = after_txid
         self._scheduler = scheduler or ThreadScheduler(f"txtopo-{graph.id}")

@@ -11,6 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
+from itertools import chain
 from typing import Literal, Self
 
 from txtopo.attempt import TransactionAttempt
@@ -20,6 +21,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, InfrastructureError, OffsetRegression, SourceDataLost
 from txtopo.extras import require
+from txtopo.instead import known_arguments
 from txtopo.kafka.connection import Connection, Isolation, Setting
 from txtopo.kafka.group_offsets import CommitGroup, GroupOffsets, renamed_group
 from txtopo.kafka.offsets import (
@@ -81,47 +83,47 @@ _logger = logger_of("txtopo.spouts")
 
 
 class KafkaTransactionalSpout(TransactionalSpout):
-    """Reads topics of Kafka in batches that are the same on every replay.
+    """Reads Kafka topics in batches that are the same in every replay.
 
     Delivery: transactional. A batch is a range of offsets of each partition. The driver plans it
-    and stores it before the tasks read it, so states of both kinds are exactly once. The run stops
-    with ``SourceDataLost`` when retention has deleted records of a range, or the next records; the
-    error names topic, partition, wanted offset and first available offset. A topic that was
-    deleted, or recreated under its name, stops the run as well. A topic with
-    ``cleanup.policy=compact`` may bring fewer records on replay, so it is refused. If a topic
+    and stores it before the tasks read it, so states of both kinds are exactly once. If retention
+    has deleted records of a range, or the next records, the run stops with ``SourceDataLost``,
+    which names the topic, the partition, the wanted and the first available offset. A topic that
+    was deleted, or recreated under its name, stops the run as well. A topic with
+    ``cleanup.policy=compact`` may return fewer records in a replay, so it is refused. If a topic
     becomes compacted later, it is refused within a minute. Use ``KafkaOpaqueSpout`` instead.
 
-    A broker that is down fails the attempt after ``timeout_s``; it is tried again, with pauses,
-    until the broker is back. A partition without a leader keeps its position while the others
-    continue. Partitions and topics that are added later are read from their beginning. The spout
-    joins no consumer group and reads nothing back from one. Progress shows how many offsets each
+    If a broker is down, the attempt fails after ``timeout_s`` and is retried, with pauses, until
+    the broker is back. A partition without a leader keeps its position while the others continue.
+    Partitions and topics that are added later are read from their beginning. The spout neither
+    joins a consumer group nor reads offsets from one. Progress shows how many offsets each
     partition is behind.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
-        topics: A name, several, or ``re.compile(…)`` that a whole name must match.
+        topics: A name, several names, or ``re.compile(…)``, which must match a whole name.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
             object, ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``, with schemas in a registry, or
-            ``txtopo.Debezium(…)``, of whose records some make no row. The fields become columns in
-            the place of ``value``; of JSON, a missing one is NULL. A value that cannot be decoded
+            ``txtopo.Debezium(…)``, some of whose records produce no row. The fields become columns
+            in place of ``value``; a field missing in JSON is NULL. A value that cannot be decoded
             ends the run with an error that names the record, or goes to the ``dead_letters`` of the
             topology.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
-        columns: The columns that are emitted, of ``key``, ``value``, ``headers`` (JSON: a list of
-            [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.
+        columns: The columns to emit, out of ``key``, ``value``, ``headers`` (JSON: a list of [name,
+            value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer columns are faster.
         start: Where the first batch starts: ``"earliest"``, ``"latest"``, a datetime (the first
             record of that time or later), or ``{topic: {partition: offset}}`` (``"earliest"`` for
-            partitions that are not named). Later starts continue after the last batch.
-        batch_rows_max: The most offsets that a batch takes from each partition.
-        isolation: ``"read_committed"``: records of aborted transactions are skipped, and those of
-            an open transaction hold back all that follow them. ``"read_uncommitted"``: both are
+            all other partitions). Later starts continue after the last batch.
+        batch_rows_max: The maximum number of offsets that a batch takes from each partition.
+        isolation: ``"read_committed"``: records of aborted transactions are skipped, and an open
+            transaction holds back all records after its first one. ``"read_uncommitted"``: both are
             read.
-        timeout_s: After how many seconds without an answer an attempt fails.
+        timeout_s: The number of seconds without an answer after which an attempt fails.
         commit_group: A consumer group to which committed offsets are copied, on a best-effort
             basis, for tools that show its lag; None for none. Nothing else may use the group; see
             ``docs/how-to/kafka.md``.
         settings: More settings of librdkafka, e.g. ``security.protocol``, ``sasl.password``,
-            ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
+            ``ssl.ca.location``. They are sent to the tasks, and never shown or stored.
 
     Raises:
         ConfigError: An argument is wrong, or confluent-kafka is missing; repair it.
@@ -129,6 +131,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
     client_modules: Sequence[str] = ("confluent_kafka",)
 
+    @known_arguments
     def __init__(
         self,
         servers: str,
@@ -151,6 +154,7 @@ class KafkaTransactionalSpout(TransactionalSpout):
         self._group = CommitGroup.of(connection, commit_group)
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
+        self.connects_to = [connection.server, *records.connects_to]
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout whose first batch begins at a place.
@@ -190,32 +194,32 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
 
 class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
-    """Reads topics of Kafka in batches that a replay may cut differently; can skip lost records.
+    """Reads Kafka topics in batches that a replay may divide differently; can skip lost records.
 
-    Delivery: opaque. Each record counts in exactly one committed txid, though a failed attempt may
-    be followed by another batch of the same txid; needs opaque states. The tasks that read a batch
-    decide where it ends. Use this spout for compacted topics, and where continuing is better than
-    stopping when retention has deleted unread records: with ``on_data_loss="record"`` it continues
-    at the first available offset, even in a topic that was recreated. The lost offsets are recorded
-    in the metadata of the batch (``lost``), in a warning in the log and in the progress. A missing
-    topic keeps its position, in case it comes back. With ``"stop"`` the run stops with
-    ``SourceDataLost``, as with a ``KafkaTransactionalSpout``. A log that ends before the position
-    stops the run with either setting.
+    Delivery: opaque. Each record counts in exactly one committed txid, although the batch of a txid
+    may differ between attempts; needs opaque states. The tasks that read a batch decide where it
+    ends. Use this spout for compacted topics, or if the run should continue when retention has
+    deleted unread records: with ``on_data_loss="record"`` it continues at the first available
+    offset, even in a topic that was recreated. The lost offsets are recorded in the metadata of the
+    batch (``lost``), in a warning in the log, and in the progress. A missing topic keeps its
+    position, in case it returns. With ``"stop"`` the run stops with ``SourceDataLost``, as with a
+    ``KafkaTransactionalSpout``. With either setting, a log that ends before the position stops the
+    run.
 
-    Everything else, and the other arguments, are as for ``KafkaTransactionalSpout``.
+    Everything else is as for ``KafkaTransactionalSpout``.
 
     Args:
         servers: Bootstrap servers.
-        topics: A name, several, or a pattern.
+        topics: A name, several names, or a pattern.
         on_data_loss: ``"stop"`` or ``"record"``.
         value: How a value is decoded.
         key: How a key is decoded.
-        columns: The columns that are emitted.
+        columns: The columns to emit.
         start: Where the first batch starts. ``"latest"`` is the end of each partition when the
             committed attempt of txid 1 read it.
-        batch_rows_max: The most offsets that a batch takes from each partition.
+        batch_rows_max: The maximum number of offsets that a batch takes from each partition.
         isolation: Which records of transactions are read.
-        timeout_s: After how many seconds without an answer an attempt fails.
+        timeout_s: The number of seconds without an answer after which an attempt fails.
         commit_group: A consumer group to which committed offsets are copied.
         settings: More settings of librdkafka.
 
@@ -225,6 +229,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
 
     client_modules: Sequence[str] = ("confluent_kafka",)
 
+    @known_arguments
     def __init__(
         self,
         servers: str,
@@ -254,6 +259,7 @@ class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
         self._stops = on_data_loss == "stop"
         self.output_fields = records.fields()
         self.client_modules = records.client_modules
+        self.connects_to = [connection.server, *records.connects_to]
 
     def beginning_at(self, place: Json) -> Self:
         """Return a copy of this spout whose first batch begins at a place.
@@ -311,6 +317,7 @@ class KafkaSource:
         self._topics = topics
         self._start: Start = checked_start(start, topics)
         self._records_max = checked_max(records_max)
+        self._looked = False
 
     def beginning_at(self, place: Json) -> KafkaSource:
         """Return a copy that begins at a place, which is a *start* in JSON.
@@ -418,7 +425,12 @@ class KafkaSource:
     def emit(self, ranges: Mapping[KafkaPartition, Range], collector: BatchOutputCollector) -> None:
         """Read ranges and emit their records, partition by partition."""
         schema = self._records.fields().arrow_schema()
-        for _, records in sorted(read_ranges(self._connection, ranges).items()):
+        read = read_ranges(self._connection, ranges)
+        if not self._looked and any(read.values()):
+            self._looked = True
+            if (seen := self._records.seen([*chain(*read.values())])) is not None:
+                collector.saw(seen)
+        for _, records in sorted(read.items()):
             for at in range(0, len(records), EMIT_ROWS_MAX):
                 self._records.emit(records[at : at + EMIT_ROWS_MAX], schema, collector)
 

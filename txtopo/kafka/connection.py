@@ -24,6 +24,7 @@ from txtopo.errors import (
     ValueRefusedError,
 )
 from txtopo.kafka.errors import may_pass, meaning_of
+from txtopo.servers import Server
 
 if TYPE_CHECKING:
     from confluent_kafka import KafkaError
@@ -117,6 +118,11 @@ class Connection:
         """Return the configuration of a client that does not consume."""
         settings = self.settings.items()
         return self._common(heard) | {n: v for n, v in settings if not n.startswith(_OF_CONSUMERS)}
+
+    @property
+    def server(self) -> Server:
+        """The brokers at which a client begins."""
+        return Server.of("Kafka", self.servers, 9092)
 
     def key(self) -> tuple[object, ...]:
         """Return a key that is equal for equal connections."""

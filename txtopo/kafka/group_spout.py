@@ -23,7 +23,7 @@ Rules
 7. A partition with ``uncommitted_max`` records from the first one that is not acked is paused, and
    resumes when half of them are committable. That bounds the memory, and the records that a restart
    repeats.
-8. A run that is deactivated leaves the group when its last tuple has ended.
+8. A deactivated run leaves the group when its last tree has ended.
 9. The topics are exhausted when the group has committed the end of each partition. No task can tell
    by itself: a partition that moves belongs to nobody for a while, and a fetch that is not answered
    yet looks like one without records.
@@ -161,54 +161,54 @@ class _Assigned:
 
 
 class KafkaSpout(Spout):
-    """Emits the records of topics, and commits their offsets when their trees are complete.
+    """Emits the records of Kafka topics, and commits their offsets when their trees are complete.
 
     Delivery: at least once. The position is the committed offset of a consumer group, which Kafka
-    keeps even while this process is down. An offset is committed when its record and all before it
-    in the partition are acked, in whatever order. After a failure, a timeout, a crash or a change
-    of the group, records that were not acked come again, and after a crash or such a change also
-    acked ones that follow them. With ``AtLeastOnceConfig(ackers=0)`` a record is acked when it is
-    emitted: at most once, except for records that a crash repeats.
+    keeps even while this process is down. An offset is committed once its record and all earlier
+    ones in the partition are acked, in any order. After a failure, a timeout, a crash or a change
+    of the group, records that were not acked are emitted again; after a crash or such a change, so
+    are acked ones that follow them. With ``AtLeastOnceConfig(ackers=0)``, a record is acked when it
+    is emitted: at most once, except for records that a crash repeats.
 
-    Tasks, and runs with the same *group*, share the partitions; a task beyond their number has
-    nothing to do. Records of a partition are emitted in the order of their offsets, except repeated
-    ones.
+    Tasks, and runs with the same *group*, share the partitions; surplus tasks are idle. Records of
+    a partition are emitted in the order of their offsets, except repeated ones.
 
-    A record that *fails* is emitted again at once. Kafka does not count that, so it is never given
-    up: a bolt that cannot process a record should ack it, and emit it to a stream for such records.
-    Until a record is acked, *uncommitted_max* bounds how many records of its partition follow it.
+    A record that *fails* is immediately emitted again. Kafka does not count failures, so a record
+    is never given up: a bolt that cannot process a record should ack it, and emit it to a stream
+    for such records. Until a record is acked, at most about *uncommitted_max* further records of
+    its partition are read.
 
     ``process_all_available`` waits until the group has committed the end of each partition,
     whichever run reads it.
 
-    An outage of the cluster is reported (``ErrorReported``), and the client connects again by
-    itself; ``process_all_available`` waits meanwhile. If the cluster refuses, or has no such topic
-    or offset, :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated leaves
-    the group when its last tuple has ended.
+    An outage of the cluster is reported (``ErrorReported``), and the client reconnects by itself;
+    ``process_all_available`` waits meanwhile. If the cluster refuses, or has no such topic or
+    offset, :data:`REFUSALS_MAX` times in a row, the run ends. A deactivated run leaves the group
+    when its last tree has ended.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
-        topics: A name, or several.
+        topics: A name, or several names.
         group: The consumer group, ``group.id``.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
             object, ``txtopo.Avro(…)``, ``txtopo.Protobuf(…)`` or ``txtopo.Debezium(…)``.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
-        columns: The fields of a tuple, of ``key``, ``value``, ``headers``, ``topic``,
-            ``partition``, ``offset``, ``timestamp``, as those of a ``KafkaTransactionalSpout``.
-        start: Where a partition without an offset of the group begins: ``"earliest"``,
+        columns: The fields of a tuple, out of ``key``, ``value``, ``headers``, ``topic``,
+            ``partition``, ``offset``, ``timestamp``, as for a ``KafkaTransactionalSpout``.
+        start: Where to begin a partition for which the group has no offset: ``"earliest"``,
             ``"latest"``, a datetime, or ``{topic: {partition: offset}}``. A partition that is added
             to a topic of which the group has offsets begins at its first record, unless it is
             named.
         on_bad_record: What happens to a record that cannot be decoded: ``"stop"`` ends the run;
             ``"report"`` reports its topic, partition and offset to the listeners
             (``ErrorReported``), and treats it as acked.
-        uncommitted_max: How many records of a partition are read, counted from the first one that
-            is not acked; accurate to a few hundred. It limits what a crash repeats.
+        uncommitted_max: How many records of a partition may be read, counted from the first one
+            that is not acked, to within a few hundred. It limits what a crash repeats.
         isolation: Which records of transactions are read, as in a ``KafkaTransactionalSpout``.
         timeout_s: How many seconds a request to the cluster may take.
         settings: More settings of librdkafka, such as ``security.protocol``, ``sasl.password`` or
             ``session.timeout.ms``. Task *i* is the member ``group.instance.id`` with the suffix
-            ``-i``, since two members with one name exclude each other.
+            ``-i``, because two members with the same name exclude each other.
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[kafka]`` is not installed. When the run
@@ -268,6 +268,7 @@ class KafkaSpout(Spout):
         self._uncommitted_max = uncommitted_max
         self.output_fields = self._records.fields()
         self.client_modules = self._records.client_modules
+        self.connects_to = [self._connection.server, *self._records.connects_to]
 
     def open(
         self, config: AtLeastOnceConfig, context: TaskContext, collector: SpoutOutputCollector
@@ -294,6 +295,7 @@ class KafkaSpout(Spout):
         check_topics(self._offsets)
         self._known = set(ClusterSnapshot(self._offsets.topics(), {}).partitions)
         self._begun: set[str] | None = None
+        self._looked = False
 
     def activate(self) -> None:
         """Get ready to join the group, with the next call of ``next_tuple``."""
@@ -468,7 +470,13 @@ class KafkaSpout(Spout):
                     self._processed(_id_of(*one), one[0])
 
     def _decode_all(self, fetched: Sequence[tuple[_Assigned, Message]]) -> None:
-        made, batch = self._records.read([message for _, message in fetched], self._schema)
+        messages = [message for _, message in fetched]
+        if not self._looked:
+            self._looked = True
+            if (seen := self._records.seen(messages)) is not None:
+                for text in seen.warnings(f"spout {self._id!r}"):
+                    self._collector.report_error(EmitError(text, component=self._id))
+        made, batch = self._records.read(messages, self._schema)
         rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
         of_row = {id(message): row for message, row in zip(made, rows, strict=True)}
         for assigned, message in fetched:

@@ -26,14 +26,15 @@ from itertools import groupby
 from operator import methodcaller
 from typing import TYPE_CHECKING, Any
 
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import BatchOutputCollector, SeenFields
 from txtopo.errors import ConfigError, EmitError, InfrastructureError, OffsetRegression, TxtopoError
 from txtopo.kafka.connection import HEARD_MAX, Connection, Heard
 from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReader
 from txtopo.kafka.formats.schema_format import SchemaFormat
 from txtopo.kafka.offsets import KafkaPartition, Range, deleted
 from txtopo.metadata import Json
-from txtopo.sources.json_objects import objects
+from txtopo.servers import Server
+from txtopo.sources.json_objects import objects, seen_fields
 from txtopo.sources.values import Read, first_unreadable, fitted_column, readable
 from txtopo.tuples import Field, Fields
 
@@ -327,6 +328,11 @@ class RecordColumns:
         return ("confluent_kafka", *dict.fromkeys(modules))
 
     @property
+    def connects_to(self) -> tuple[Server, ...]:
+        """The servers with the schemas of the records."""
+        return tuple(server for each in self._formats.values() for server in each.connects_to)
+
+    @property
     def _formats(self) -> dict[Part, RecordFormat]:
         given: dict[Part, Decoder] = {"key": self.key, "value": self.value}
         return {
@@ -429,6 +435,13 @@ class RecordColumns:
         if parts:
             collector.emit_batch(pa.concat_batches(parts))
 
+    def seen(self, records: Sequence[Message]) -> SeenFields | None:
+        """Return which fields the JSON objects of the first records have; None for other values."""
+        if "value" not in self.columns or not isinstance(self.value, Fields):
+            return None
+        values = (record.value() for record in records)
+        return seen_fields((each for each in values if each is not None), self.value.names)
+
     def _decoded(
         self, records: Sequence[Message], refuse: Callable[[EmitError, Message], None]
     ) -> tuple[Sequence[Message], Decoded]:
@@ -475,7 +488,7 @@ class RecordColumns:
         """Return a column for each field of the JSON objects; a tombstone becomes NULLs."""
         assert isinstance(self.value, Fields)
         values = [b"{}" if (data := record.value()) is None else data for record in records]
-        schema = self.value.arrow_schema()
+        schema = self.value.read_schema()
 
         def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
             return objects(values[start:end], schema)

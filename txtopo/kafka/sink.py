@@ -113,20 +113,20 @@ Encoded = str | Sequence[str] | SchemaFormat
 
 
 class KafkaSink(BatchBolt, Committer):
-    """Writes its tuples to a topic of Kafka; it emits nothing.
+    """Writes its tuples to a Kafka topic; it emits nothing.
 
     Delivery: exactly once for consumers with ``isolation.level=read_committed``. They see the
     records of each txid once, all or none, in txid order within a partition. A txid, or a group of
     txids, is one Kafka transaction, which includes the ledger; the transactional id,
     ``txtopo.<topic>``, fences a deposed coordinator. Records that consumers have seen cannot be
-    taken back, and another attempt of an opaque spout may bring other records, so a topology with
-    an opaque spout refuses a sink. Other consumers (``read_uncommitted``) may see records of failed
-    attempts.
+    called back, and another attempt of an opaque spout may have other records, so a sink is refused
+    in a topology with an opaque spout. Other consumers (``read_uncommitted``) may see records of
+    failed attempts.
 
     It runs in the driver with one producer, so its parallelism is 1; a transaction of 1,000 records
     takes about 7 ms. The topic must exist. The sink creates the topic ``<topic>.txtopo-ledger``,
-    which must be kept as long as the topology id: deleting it is like dropping the table of a
-    state. Two sinks must not write to one topic.
+    which must be kept as long as the topology id is used: deleting it is like dropping the table of
+    a state. Two sinks must not write to the same topic.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
@@ -134,9 +134,11 @@ class KafkaSink(BatchBolt, Committer):
         value: The field, a string or bytes, that becomes the value; several fields become a JSON
             object, which a Kafka spout with the same ``Fields`` reads back; ``txtopo.Avro(…)`` or
             ``txtopo.Protobuf(…)`` takes the fields of its schema, which is registered when the
-            topology starts. By default the field ``value``; all fields, if it takes dead letters.
+            topology starts. By default, the field ``value``; all fields, if the sink receives dead
+            letters.
         key: The same for the key; None for records without a key.
-        timeout_s: After how many seconds without an answer a commit fails and is tried again.
+        timeout_s: The number of seconds without an answer after which a commit fails and is
+            retried.
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
 
     Raises:
@@ -180,6 +182,8 @@ class KafkaSink(BatchBolt, Committer):
         for format in self._formats.values():
             format.check_writable()
         self._has_value = value is not None
+        registries = (each for format in self._formats.values() for each in format.connects_to)
+        self.connects_to = [connection.server, *registries]
         self.state = State(
             f"kafka://{servers}/{topic}",
             "transactional",
@@ -252,7 +256,7 @@ class KafkaSink(BatchBolt, Committer):
         """Make a record from a tuple.
 
         Raises:
-            ValueRefusedError: A field cannot be written; cast it in the bolt above.
+            ValueRefusedError: A field cannot be written; cast it in the bolt upstream.
             InfrastructureError: A schema registry does not answer a new process; try again.
         """
         key = None if self._key is None else self._encoded("key", tuple, self._key)

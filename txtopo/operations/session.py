@@ -319,7 +319,9 @@ def open_operator_session(
             folder = EmbeddedFolder(config.zookeeper.dir)
             stack.callback(folder.close)
             locate = folder.locate
-        state = open_transactional_state(config.zookeeper, graph.id, jvm, access.ensemble, locate)
+        state = open_transactional_state(
+            config.zookeeper, graph.id, jvm, access.ensemble, locate, create=False
+        )
         stack.callback(state.close)
         backends: dict[str, StateBackend] = {}
         for component in graph.components.values():

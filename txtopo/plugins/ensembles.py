@@ -40,6 +40,7 @@ from txtopo.errors import (
     StateUsageError,
 )
 from txtopo.metadata import Json
+from txtopo.servers import ConnectingFactory, Server
 
 __all__ = [
     "AuthError",
@@ -47,6 +48,7 @@ __all__ = [
     "Check",
     "CompareAndSet",
     "ConfigError",
+    "ConnectingFactory",
     "CoordinatorUnavailable",
     "CorruptNodeError",
     "Delete",
@@ -57,6 +59,7 @@ __all__ = [
     "MemoryTransactionalState",
     "Node",
     "Put",
+    "Server",
     "StateUsageError",
     "Step",
     "TransactionalState",

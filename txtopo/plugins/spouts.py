@@ -25,6 +25,7 @@ from txtopo.errors import (
 from txtopo.metadata import Json
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
+from txtopo.servers import Server
 from txtopo.spouts.spout import (
     LastBatch,
     OpaquePartitionedTransactionalEmitter,
@@ -58,6 +59,7 @@ __all__ = [
     "PartitionedTransactionalSpout",
     "PromiseError",
     "SchemaVersionError",
+    "Server",
     "SourceDataLost",
     "Spout",
     "SpoutOutputCollector",

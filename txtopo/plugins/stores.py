@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from txtopo.attempt import CopyAttempt, GroupAttempt, TransactionAttempt
 from txtopo.frames.states import FrameBackend, FrameFactory, FrameWrites
+from txtopo.servers import ConnectingFactory, Server
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
     BackendFactory,
@@ -57,6 +58,7 @@ from txtopo.state.reader import FrameSnapshot, mean_names
 from txtopo.state.registry import (
     AnchoredFactory,
     CheckingFactory,
+    ClientFactory,
     NamingFactory,
     redacted_url,
     register_backend,
@@ -97,7 +99,9 @@ __all__ = [
     "BackingMap",
     "CheckingFactory",
     "Claim",
+    "ClientFactory",
     "ComparesAndPuts",
+    "ConnectingFactory",
     "Contents",
     "CopyAttempt",
     "Database",
@@ -123,6 +127,7 @@ __all__ = [
     "Row",
     "RowBackend",
     "RowText",
+    "Server",
     "Snapshot",
     "Standing",
     "StateBackend",

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -25,6 +25,7 @@ from txtopo.topology.component import (
     spout_kind,
 )
 from txtopo.topology.graph import Graph
+from txtopo.tuples import Stream
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -62,14 +63,14 @@ class ReliableTopology:
         """Run the topology.
 
         Args:
-            spark: The session whose tasks host spouts and bolts; by default the active session. If
-                there is none, the topology runs in this process, except on the carrier
-                ``resident``, which builds a session.
+            spark: The session whose tasks host spouts and bolts; by default, the active one. If
+                there is none, the topology runs in this process, except with the carrier
+                ``resident``, which opens a session.
             config: The settings; default ``AtLeastOnceConfig()``.
             listeners: Called with each event of the run.
-            active: Whether to open spouts and bolts and to emit at once; if False, only after
-                ``activate()`` of the run (Storm's ``INACTIVE``).
-            restart: When to start the run again after a temporary error; never by default. Messages
+            active: Whether to open spouts and bolts and to emit immediately; if False, this waits
+                for ``activate()`` of the run (Storm's ``INACTIVE``).
+            restart: When to restart the run after a temporary error; by default, never. Messages
                 that were not acked are replayed if the source kept them; the memory of bolts is
                 lost.
 
@@ -93,17 +94,17 @@ class ReliableTopology:
     def explain(
         self, config: AtLeastOnceConfig | None = None, spark: SparkSession | None = None
     ) -> Explanation:
-        """Explain what the topology is and how it would run; nothing is started.
+        """Explain what the topology does and how it would run; it starts nothing.
 
-        ``str()`` of the result is a page of text, ``svg()`` and ``mermaid()`` are pictures. A
-        notebook shows the picture of a topology by itself.
+        ``str()`` of the result is a page of text; ``svg()`` and ``mermaid()`` are pictures. A
+        notebook shows the picture automatically.
 
         Args:
             config: The settings; default ``AtLeastOnceConfig()``.
-            spark: The session that it would be started with; by default the active one, if any.
+            spark: The session to start it with; by default, the active one, if any.
 
         Raises:
-            ConfigError: A setting does not fit; :meth:`start` would refuse it as well.
+            ConfigError: A setting does not fit; :meth:`start` would refuse it too.
 
         Example:
             ``print(topology.explain())``
@@ -124,7 +125,7 @@ class TopologyBuilder:
 
     Args:
         id: Id of the topology, for messages and names of threads. It is required with
-            ``AtLeastOnceConfig.zookeeper``, since the drivers elect a leader under it.
+            ``AtLeastOnceConfig.zookeeper``, because the drivers elect a leader under it.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to repair it.
@@ -154,7 +155,7 @@ class TopologyBuilder:
         Args:
             id: Id of the spout.
             spout: A prototype: each task gets a copy of it.
-            parallelism: How many tasks it has.
+            parallelism: The number of its tasks.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong; repair it.
@@ -162,7 +163,7 @@ class TopologyBuilder:
         self._check_id("spout", id)
         kind = spout_kind(id, spout, RELIABLE_SPOUTS)
         check_parallelism(id, parallelism)
-        streams = checked_streams(id, spout)
+        streams = _checked_streams(id, spout)
         self._spouts[id] = Component(id, kind, spout, parallelism, streams)
 
     def set_bolt(self, id: str, bolt: Bolt | BasicBolt, parallelism: int = 1) -> InputDeclarer:
@@ -171,7 +172,7 @@ class TopologyBuilder:
         Args:
             id: Id of the bolt.
             bolt: A prototype: each task gets a copy of it.
-            parallelism: How many tasks it has.
+            parallelism: The number of its tasks.
 
         Returns:
             The declarer of its inputs.
@@ -183,7 +184,7 @@ class TopologyBuilder:
         kind = bolt_kind(id, bolt, RELIABLE_BOLTS)
         check_parallelism(id, parallelism)
         _check_tick(id, bolt.tick_interval_s)
-        streams = dict(checked_streams(id, bolt))
+        streams = dict(_checked_streams(id, bolt))
         declarer = InputDeclarer(id, bolt, kind, parallelism, streams)
         self._declarers[id] = declarer
         return declarer
@@ -227,6 +228,20 @@ def _check_sources(spouts: Iterable[Component]) -> None:
                     component=spout.id,
                 )
             takers[source] = spout.id
+
+
+def _checked_streams(id: str, component: object) -> Mapping[str, Stream]:
+    streams = checked_streams(id, component)
+    for name, stream in streams.items():
+        if stream.fields.required:
+            raise TopologyError(
+                f"field {stream.fields.required[0]!r} of stream {name!r} of {id!r} is required, "
+                "which topologies of TopologyBuilder do not check; leave out its !; fields of a "
+                "JSON value of a KafkaSpout may be required",
+                component=id,
+                stream=name,
+            )
+    return streams
 
 
 def _check_tick(id: str, interval_s: object) -> None:

@@ -27,6 +27,7 @@ from txtopo.reliable.standby import open_standby
 from txtopo.resident.sockets import Keys
 from txtopo.runtime.handle import RecentProgress, ReliableRun
 from txtopo.runtime.listeners import check_listeners
+from txtopo.runtime.needs import check_packages, warn_of_silent_servers
 from txtopo.runtime.progress import Progressed, TopologyListener
 from txtopo.runtime.restart import Restart, RestartingDriver, check_restart
 from txtopo.runtime.scheduler import ExecutorScheduler, ThreadScheduler
@@ -75,7 +76,7 @@ def start_reliable(
             topology.
 
     Raises:
-        ConfigError: A setting is wrong. Nothing was started; repair the setting.
+        ConfigError: A setting is wrong, or a package is missing. Nothing was started; repair it.
         TopologyError: ``zookeeper`` is set, but the topology has the default id.
         CoordinatorUnavailable: ZooKeeper cannot be reached. Nothing was started.
     """
@@ -84,8 +85,10 @@ def start_reliable(
     check_given(spark)
     check_listeners(listeners)
     check_restart(restart)
-    session = spark if spark is not None or carrier == "local" else active_session()
     _check_own_id(graph.id, config)
+    check_packages(graph, config)
+    silent = warn_of_silent_servers(graph, config)
+    session = spark if spark is not None or carrier == "local" else active_session()
     if carrier == "resident" and session is None:
         SLOT_HOSTING.get().check()
         session = open_session()[0]
@@ -101,7 +104,7 @@ def start_reliable(
         else:
             restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
             driver = RestartingDriver(graph.id, opening, restart, told, restarts, active=active)
-        run = ReliableRun(graph.id, driver, recent, watcher)
+        run = ReliableRun(graph.id, driver, recent, watcher, silent)
         watcher.begin(run, ensemble)
         driver.start()
     return run

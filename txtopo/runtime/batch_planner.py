@@ -178,8 +178,14 @@ class BatchPlanner:
 
     @property
     def held_back(self) -> Mapping[str, str]:
-        """The data that each spout, or the clock, holds back or has set aside, in words."""
-        return {name: told for part in self.parts for name, told in part.held_back.items()}
+        """The data that each spout, or the clock, holds back or has set aside, in words.
+
+        That of a spout out of reach is held back, too.
+        """
+        told = {name: told for part in self.parts for name, told in part.held_back.items()}
+        return told | {
+            spout: f"out of reach; got {each.cause}" for spout, each in [*self._outages.items()]
+        }
 
     def close(self) -> None:
         """Close the coordinators and the emitters."""
@@ -261,13 +267,14 @@ class BatchPlanner:
         except InfrastructureError as error:
             failures = 1 if outage is None else outage.failures + 1
             until_s = now_s + self._config.pause_s(failures)
-            self._outages[spout] = _Outage(failures, until_s)
+            cause = one_line(error)
+            self._outages[spout] = _Outage(failures, until_s, cause)
             if outage is None:
                 text = (
                     "topology %r: spout %r is out of reach, and absent from txid %d on until it "
                     "is back, while the others continue; got %s; look at its source"
                 )
-                arguments = self._topology_id, spout, txid, one_line(error)
+                arguments = self._topology_id, spout, txid, cause
                 _logger.warning(text, *arguments, extra=self._log_attributes(spout, txid))
             return NotReady(action.attempt, held=True)
         # One that is ready has still to plan.
@@ -303,7 +310,8 @@ class BatchPlanner:
 
 @dataclass(frozen=True, slots=True)
 class _Outage:
-    """A spout out of reach: how many asks in a row failed, and when it is asked again."""
+    """A spout out of reach: how many asks in a row failed, when it is asked again, and why."""
 
     failures: int
     until_s: float
+    cause: str

@@ -8,18 +8,21 @@ from __future__ import annotations
 import math
 import signal
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
 
 from txtopo.clock import now
 from txtopo.errors import StateUsageError
 from txtopo.notebook import html_of
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
 from txtopo.runtime.watching import Figures, WatchedRun, Watcher
+
+if TYPE_CHECKING:
+    from txtopo.runtime.needs import SilentServer
 
 RECENT_PROGRESS_MAX = 100
 
@@ -43,9 +46,15 @@ class RunHandle(Generic[P]):
     callers: ClassVar[str]
 
     def __init__(
-        self, id: str, driver: RunDriver, recent: RecentProgress[P], watcher: Watcher
+        self,
+        id: str,
+        driver: RunDriver,
+        recent: RecentProgress[P],
+        watcher: Watcher,
+        silent: Sequence[SilentServer] = (),
     ) -> None:
         self._id = id
+        self._silent = silent
         self._driver = driver
         self._recent = recent
         self._watcher = watcher
@@ -109,6 +118,7 @@ class RunHandle(Generic[P]):
             raise TimeoutError(
                 f"topology {self._id!r} has not processed all that is available in {timeout} s; "
                 f"its status is {self.status}; its last progress is {self.last_progress}"
+                f"{self._hindrances()}"
             )
         try:
             future.result()
@@ -163,6 +173,7 @@ class RunHandle(Generic[P]):
         if not done_in(self._driver.ended, timeout):
             raise TimeoutError(
                 f"topology {self._id!r} did not stop in {timeout} s; {self.hangs} may hang"
+                f"{self._hindrances()}"
             )
         failure = self._driver.ended.result()
         if failure is not None and not self._told:
@@ -211,6 +222,17 @@ class RunHandle(Generic[P]):
     def _repr_html_(self) -> str:
         return html_of(self)
 
+    def _hindrances(self) -> str:
+        """Return what may keep the topology from its end, as the next parts of an error."""
+        told = [_last_failure(each) for each in self.board.failures(1)]
+        held: Any = (self._driver.pace or {}).get("held_back") or {}
+        told += [f"{name!r} is held back: {why}" for name, why in held.items()]
+        if self.last_progress is None:
+            told += [
+                f"{each.name} did not answer at its start: {each.found}" for each in self._silent
+            ]
+        return "".join(f"; {each}" for each in told)
+
     def deactivate(self) -> None:
         """Let the spouts emit nothing new; the rest is processed (Storm ``deactivate``)."""
         self._driver.post(lambda: self._driver.set_active(False))
@@ -249,6 +271,11 @@ def done_in(future: Future[Any], timeout: float | None) -> bool:
     while not future.done() and (left_s := deadline_s - now()) > 0:
         wait([future], min(SLICE_S, left_s))
     return future.done()
+
+
+def _last_failure(row: Mapping[str, Any]) -> str:
+    where = "" if row["component"] is None else f", in {row['component']!r},"
+    return f"its last failure{where} was {row['cause']}"
 
 
 class RecentProgress(TopologyListener, Generic[P]):

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.carriers.carrier import Carrier, RunOutput
+from txtopo.collector import SeenFields
 from txtopo.coordinator.failures import failure_of
 from txtopo.coordinator.protocol import (
     Event,
@@ -25,6 +26,7 @@ from txtopo.errors import (
     BatchMetadataTooLarge,
     DriverMemoryError,
 )
+from txtopo.log_records import logger_of
 from txtopo.stages.compiled_topology import CompiledTopology, Run
 from txtopo.stages.outcome import BatchOutcome, RunOutcome, judge, outcome_without_envelopes
 
@@ -33,6 +35,8 @@ if TYPE_CHECKING:
 
     from txtopo.config import Config
     from txtopo.runtime.scheduler import Scheduler
+
+_logger = logger_of("txtopo.spouts")
 
 
 @dataclass(frozen=True, slots=True)
@@ -79,6 +83,7 @@ class Jobs:
         self._numbers = itertools.count(1)
         self._live: dict[str, Run] = {}
         self._results: dict[TransactionAttempt, BatchResult] = {}
+        self._seen: set[str] = set()
 
     def start(self, action: StartProcessing) -> Run:
         """Start a job for a run. ``Processed``, ``Failed`` or ``RunFailed`` report its end."""
@@ -163,6 +168,7 @@ class Jobs:
         return output, outcome
 
     def _take(self, output: RunOutput, outcome: RunOutcome, seconds: float) -> None:
+        self._warn(outcome.seen)
         taken: list[BatchOutcome] = []
         failure: Failed | None = None
         if outcome.failure is not None:
@@ -182,6 +188,14 @@ class Jobs:
             self._tell(Processed(attempts, tuple(batch.metadata for batch in taken)))
         if failure is not None:
             self._tell(failure)
+
+    def _warn(self, seen: Mapping[str, SeenFields]) -> None:
+        """Log the declared fields that no record of the first batch of a spout has, once."""
+        for spout in seen.keys() - self._seen:
+            if seen[spout].records:
+                self._seen.add(spout)
+                for text in seen[spout].warnings(f"spout {spout!r}"):
+                    _logger.warning("topology %r: %s", self._compiled.topology_id, text)
 
     def _timed_out(self, run: Run, limit_s: float) -> None:
         if run.tag not in self._live:

@@ -15,8 +15,7 @@ from txtopo.carriers.session import (
     check_given,
     check_session,
     is_classic,
-    mark_own,
-    open_session,
+    open_own_session,
 )
 from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.carriers.workers import check_workers
@@ -34,6 +33,7 @@ from txtopo.runtime.engine import check_carrier, engine_session_conf, run_engine
 from txtopo.runtime.handle import RecentProgress, TopologyRun
 from txtopo.runtime.leader_beat import Summary
 from txtopo.runtime.listeners import check_listeners
+from txtopo.runtime.needs import check_packages, warn_of_silent_servers
 from txtopo.runtime.plan_clock import PlanClock
 from txtopo.runtime.progress import BatchCommitted, TopologyListener
 from txtopo.runtime.reporting import ProgressMeter
@@ -84,7 +84,8 @@ def start_topology(
         restart: When to start it again; never by default.
 
     Raises:
-        ConfigError: A setting does not fit, or workers lack a module; nothing has run.
+        ConfigError: A setting does not fit, or this process or workers lack a module; nothing has
+            run.
         CoordinatorUnavailable: ZooKeeper cannot be reached; nothing was written.
         PromiseError: A state's table cannot be used; nothing was written.
     """
@@ -98,6 +99,7 @@ def start_topology(
         ensemble = ensemble or own_ensemble(graph.id)
     with watcher_of(graph, "transactional", clock, config) as watcher:
         replaceable = config.carrier == "auto"
+        silent = warn_of_silent_servers(graph, config)
         session, config = _session_and_carrier(spark, graph, config)
         told = watcher.all_listeners([recent, *listeners])
         summary = watcher.figures.summary
@@ -110,7 +112,7 @@ def start_topology(
             restarts = ThreadScheduler(f"txtopo-{graph.id}-restarts")
             opening = partial(opening, meter=ProgressMeter(restarts.now()))
             driver = RestartingDriver(graph.id, opening, restart, told, restarts)
-        run = TopologyRun(graph.id, driver, recent, watcher)
+        run = TopologyRun(graph.id, driver, recent, watcher, silent)
         watcher.begin(run, ensemble)
         driver.start()
     return run
@@ -119,6 +121,7 @@ def start_topology(
 def _check_settings(graph: Graph, config: Config) -> None:
     check_config(config, Config)
     check_carrier(graph, config.carrier)
+    check_packages(graph, config)
 
 
 def _open(
@@ -337,12 +340,10 @@ def session_for(graph: Graph, spark: SparkSession | None) -> SparkSession:
     Raises:
         ConfigError: It cannot; the message says what it lacks.
     """
-    given = spark if spark is not None else active_session()
-    conf = {} if given is not None else engine_session_conf(graph)
-    session, opened = open_session(given, conf=conf)
+    session = spark if spark is not None else active_session()
     check_session(session)
-    if opened:
-        mark_own(session)
+    if session is None:
+        session = open_own_session(conf=engine_session_conf(graph))
     if graph.has_engine_part:
         run_engine().check_session(graph, session)
     return session

@@ -21,6 +21,7 @@ from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.emitted_values import BATCH_TUPLES_MAX, copied_row
 from txtopo.errors import ConfigError, EmitError, FieldsError
+from txtopo.instead import known_arguments
 from txtopo.log_records import logger_of
 from txtopo.metadata import Json, json_flaw, shown
 from txtopo.sources.values import first_unreadable, fitted_column, readable, row_values
@@ -85,6 +86,7 @@ class DataSourceSpout(TransactionalSpout):
             stream reader, or when its reader accepts no limit but *batch_rows_max* is set.
     """
 
+    @known_arguments
     def __init__(
         self,
         source: type[DataSource] | str | DataSourceStreamReader | SimpleDataSourceStreamReader,
@@ -100,6 +102,14 @@ class DataSourceSpout(TransactionalSpout):
                 f"batch_rows_max is wrong; got {batch_rows_max!r}; expected a whole number of at "
                 "least 1, or None",
                 setting="batch_rows_max",
+            )
+        if not isinstance(options, Mapping | None):
+            fits = f"fields={options!r}" if isinstance(options, Fields) else "options={…}"
+            raise ConfigError(
+                f"options are of the wrong type; got {type(options).__name__}; expected a mapping "
+                f"or None; write DataSourceSpout(…, {fits})",
+                setting="options",
+                got=type(options).__name__,
             )
         self._open, self.output_fields = opener(source, dict(options or {}), fields)
         self.repeatable = repeatable

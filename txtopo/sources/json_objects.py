@@ -46,17 +46,22 @@ import base64
 import binascii
 import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
+from itertools import islice
 from typing import TYPE_CHECKING
 
-from txtopo.sources.values import fitted_column
+from txtopo.collector import SeenFields
+from txtopo.sources.values import check_required, fitted_column
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
 # Arrow counts the bytes of a block in 32 bits; smaller blocks also take less memory.
 BLOCK_BYTES_MAX = 64 * 1024 * 1024
+
+# A field that none of so many records has is probably misspelled. Usually the first one has all.
+SAMPLE_RECORDS_MAX = 200
 
 _MAY_FOLLOW = bytes(byte in b",}]\n" for byte in range(256))
 
@@ -73,7 +78,8 @@ _LONG = re.compile(rb"[0-9]{309}|" + _TEXT.pattern)
 def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     """Return the fields of JSON objects as columns, one row for each record.
 
-    A field that is missing or ``null`` is NULL; undeclared fields are ignored. Whether a record is
+    A field that is missing or ``null`` is NULL, or refused if it is required, which is not nullable
+    in the schema; undeclared fields are ignored. Whether a record is
     refused does not depend on the other records.
 
     Raises:
@@ -92,7 +98,7 @@ def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     if len(block) >= 2**31 - 1:
         raise ValueError(f"it has {len(block)} bytes; expected less than 2 GiB")
     given, block = block, _with_bare_numbers(block, schema)
-    asked = pa.schema([field.with_type(_read_as(field.type)) for field in schema])
+    asked = pa.schema([(field.name, _read_as(field.type)) for field in schema])
     # Without any field, Arrow would not count the rows.
     asked = asked if len(schema) else pa.schema([("\0", pa.bool_())])
     table = arrow_json.read_json(
@@ -103,8 +109,29 @@ def objects(records: Sequence[bytes], schema: pa.Schema) -> pa.Table:
     if table.num_rows != len(records):
         raise ValueError(f"{len(records)} records hold {table.num_rows} objects")
     _check_long_numbers(given, table)
-    columns = [_converted(table.column(field.name), field.type) for field in schema]
+    columns = []
+    for field in schema:
+        column = table.column(field.name)
+        check_required(column, field)
+        columns.append(_converted(column, field.type))
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def seen_fields(records: Iterable[bytes], names: Sequence[str]) -> SeenFields:
+    """Return which of some fields the first records have; what is no object counts as no record."""
+    missing, others, count = set(names), set[str](), 0
+    for record in islice(records, SAMPLE_RECORDS_MAX):
+        try:
+            found = json.loads(record)
+        except (ValueError, RecursionError):
+            continue
+        if isinstance(found, dict):
+            count += 1
+            missing -= found.keys()
+            others |= found.keys()
+        if not missing:
+            break
+    return SeenFields(count, frozenset(missing), frozenset(others.difference(names)))
 
 
 def bytes_of(texts: pa.Array | pa.ChunkedArray) -> pa.Array:

@@ -39,6 +39,7 @@ from txtopo.extras import require
 from txtopo.reliable.collector import SpoutOutputCollector
 from txtopo.reliable.spout import Spout
 from txtopo.retries import warn_of_retry
+from txtopo.servers import Server
 from txtopo.setting_checks import check_text
 from txtopo.tuples import Fields
 
@@ -76,25 +77,25 @@ def text(body: bytes) -> Sequence[Any]:
 
 
 class QueueSpout(Spout):
-    """Emits the messages of a RabbitMQ queue and acks them there when their trees are complete.
+    """Emits the messages of a RabbitMQ queue, and acks each when its tree is complete.
 
     Delivery: at least once. The server keeps a message until it is acked, even while this process
-    is down. With ``AtLeastOnceConfig(ackers=0)`` a message is acked when it is emitted: at most
-    once. After a failure, a timeout or a lost connection messages are delivered again, in any
+    is down. With ``AtLeastOnceConfig(ackers=0)``, a message is acked when it is emitted: at most
+    once. After a failure, a timeout or a lost connection, messages are delivered again, in any
     order. All tasks, and other programs, share the messages of the queue.
 
-    A message that *fails* is returned to the server, which delivers it again at once, to any
-    client. To limit that, let the server count: a quorum queue with ``x-delivery-limit`` moves a
-    message that was returned too often to the queue's dead letter exchange. A message for which
-    *decode* raises ``FailedException`` is rejected and goes there at once.
+    A message that *fails* is returned to the server, which immediately delivers it again, to any
+    client. To limit this, let the server count: a quorum queue with ``x-delivery-limit`` moves a
+    message that was returned too often to the queue's dead letter exchange. If *decode* raises
+    ``FailedException``, the message is rejected and goes there immediately.
 
     ``process_all_available`` waits until the server reports that no message of the queue is ready.
     It does not wait for messages that other clients hold.
 
-    A lost connection is reported (``ErrorReported``) and opened again, with growing pauses;
+    A lost connection is reported (``ErrorReported``) and reopened, with growing pauses;
     ``process_all_available`` waits meanwhile. If the server refuses, or has no such queue,
-    :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated returns the
-    messages that it has not emitted.
+    :data:`REFUSALS_MAX` times in a row, the run ends. A deactivated run returns the messages that
+    it has not emitted.
 
     Args:
         url: ``amqp://user:password@host:port/vhost`` or ``amqps://…``, with settings of ``pika``
@@ -102,17 +103,17 @@ class QueueSpout(Spout):
         queue: Name of the queue, which must exist.
         fields: The fields of its tuples.
         decode: Turns a message into the values of a tuple, in the task; picklable. If it returns
-            None, the message is skipped: it is acked. ``FailedException`` rejects it. Any other
-            exception ends the run. By default a message is text in UTF-8, one value.
-        prefetch: How many unacked messages a task may hold; by default
-            ``AtLeastOnceConfig.max_spout_pending``, or 10,000 without that.
+            None, the message is skipped and acked. ``FailedException`` rejects the message. Any
+            other exception ends the run. By default, a message is UTF-8 text, as one value.
+        prefetch: How many unacked messages a task may hold; by default,
+            ``AtLeastOnceConfig.max_spout_pending``, or 10,000 if that is not set.
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[rabbitmq]`` is not installed.
-        AuthError: The server refuses user or password, when the run starts or for some time.
-        SourceDataLost: There is no such queue, when the run starts or for some time.
+        AuthError: The server refuses the user or password, when the run starts or repeatedly.
+        SourceDataLost: There is no such queue, when the run starts or repeatedly.
         InfrastructureError: The server cannot be reached, when the run starts.
-        FieldsError: A message is not text in UTF-8; set *decode*. It ends the run.
+        FieldsError: A message is not UTF-8 text; set *decode*. This ends the run.
     """
 
     client_modules = ("pika",)
@@ -145,6 +146,8 @@ class QueueSpout(Spout):
         # Without user and password, which are never shown.
         place = url.partition("//")[2].rpartition("@")[2].partition("?")[0]
         self.takes_from = [f"queue {queue!r} of {place}"]
+        secure = url.startswith("amqps:")
+        self.connects_to = [Server.of("RabbitMQ", url, 5671 if secure else 5672)]
         self._url = url
         self._queue = queue
         self._decode = decode

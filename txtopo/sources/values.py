@@ -58,8 +58,27 @@ def fitted(table: pa.Table, schema: pa.Schema) -> pa.Table:
     """
     import pyarrow as pa
 
-    columns = [_fitted(table.column(field.name), field.type) for field in schema]
+    columns = [fitted_field(table.column(field.name), field) for field in schema]
     return pa.Table.from_arrays(columns, schema=schema)
+
+
+def fitted_field(column: pa.Array, field: pa.Field) -> pa.Array:
+    """Return a column cast to the type of a field, and checked if the field is required.
+
+    It raises as :func:`fitted` does.
+    """
+    check_required(column, field)
+    return _fitted(column, field.type)
+
+
+def check_required(column: pa.Array, field: pa.Field) -> None:
+    """Check that a column has no NULL, if its field is required, which is not nullable in Arrow.
+
+    Raises:
+        ValueError: It has one.
+    """
+    if not field.nullable and column.null_count:
+        raise ValueError(f"{field.name!r} is NULL or missing, and it is required")
 
 
 def fitted_column(column: pa.Array, declared: pa.DataType) -> pa.Array:

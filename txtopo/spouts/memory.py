@@ -17,6 +17,7 @@ from txtopo.collector import BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError, FieldsError, OffsetRegression, TopologyError
+from txtopo.instead import known_arguments
 from txtopo.metadata import Json
 from txtopo.spouts.spout import (
     LastBatch,
@@ -39,13 +40,13 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
 
     Delivery: transactional. A batch takes the same number of rows from each partition until all
-    are used up; then the spout is no longer ready. If a later start has fewer rows than were
-    planned before, the run ends with ``OffsetRegression``.
+    rows are used up; then the spout is no longer ready. If a later start has fewer rows than have
+    been planned, the run ends with ``OffsetRegression``.
 
     Args:
-        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        partitions: Rows by partition number, from 0; a row has a value for each field.
         fields: The fields.
-        batch_rows_max: The most rows that a batch takes from each partition.
+        batch_rows_max: The maximum number of rows that a batch takes from each partition.
 
     Raises:
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
@@ -53,16 +54,18 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(self, partitions: Mapping[int, Rows], fields: Fields, batch_rows_max: int) -> None:
         self.output_fields = fields
         self._partitions = _checked(partitions, fields, batch_rows_max)
         self._take = batch_rows_max
 
     def beginning_at(self, place: Json) -> Self:
-        """Return a copy of this spout that leaves out the first rows of its partitions.
+        """Return a copy of this spout that skips the first rows of its partitions.
 
         Args:
-            place: How many rows of each partition, by its number as text; 0 for the others.
+            place: How many rows to skip, by partition number as text; 0 for partitions without an
+                entry.
 
         Raises:
             ConfigError: It is not such a mapping.
@@ -75,7 +78,8 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: No batch can have ``min_batch_rows``: lower it, or raise *batch_rows_max*.
+            ConfigError: No batch can have ``min_batch_rows`` rows: lower it, or raise
+                *batch_rows_max*.
         """
         check_min_batch_rows(config, self._take, len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
@@ -91,10 +95,10 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     Delivery: opaque. Each row counts in exactly one committed txid.
 
     Args:
-        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        partitions: Rows by partition number, from 0; a row has a value for each field.
         fields: The fields.
-        batch_rows_max: The most rows that a batch takes from each partition.
-        script: The partitions that are down, and the attempts that take another number of rows.
+        batch_rows_max: The maximum number of rows that a batch takes from each partition.
+        script: Outages of partitions, and attempts that take a different number of rows.
 
     Raises:
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
@@ -102,6 +106,7 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
 
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         partitions: Mapping[int, Rows],
@@ -115,10 +120,11 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         self._script = tuple(script)
 
     def beginning_at(self, place: Json) -> Self:
-        """Return a copy of this spout that leaves out the first rows of its partitions.
+        """Return a copy of this spout that skips the first rows of its partitions.
 
         Args:
-            place: How many rows of each partition, by its number as text; 0 for the others.
+            place: How many rows to skip, by partition number as text; 0 for partitions without an
+                entry.
 
         Raises:
             ConfigError: It is not such a mapping.
@@ -131,7 +137,8 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: No batch can have ``min_batch_rows``: lower it, or raise *batch_rows_max*.
+            ConfigError: No batch can have ``min_batch_rows`` rows: lower it, or raise
+                *batch_rows_max*.
         """
         check_min_batch_rows(config, self._take, len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
@@ -165,8 +172,8 @@ class Recut:
     Attributes:
         txid: The batch.
         attempt: Number of the attempt within its epoch.
-        take: How many rows it takes from a partition at the most; 0 for an empty batch.
-        partition: The only partition that this is about; None for all.
+        take: The maximum number of rows it takes from a partition; 0 for an empty batch.
+        partition: The partition to which this applies; None for all.
     """
 
     txid: int

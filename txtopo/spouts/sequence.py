@@ -78,32 +78,31 @@ _EMITS_NEW: dict[type, str] = {
 
 
 class SequenceSpout(HasReplays):
-    """Reads a source to its end, and continues with another: a backfill, then what is live.
+    """Reads one source to its end and continues with another: a backfill, then live data.
 
     Delivery: that of the weaker part, from the first txid on. Each record of both parts counts in
-    exactly one committed txid. ``then`` begins exactly at the place that *begins* returned. Whether
-    that place is right is up to you: rows of equal keys, or of transactions that commit later, may
-    be on both sides of it, or on none. ``docs/how-to/backfill.md`` shows a margin with
-    deduplication.
+    exactly one committed txid. ``then`` begins exactly at the place that *begins* returned. You
+    must choose the right place: rows of equal keys, or of transactions that commit later, may be on
+    both sides of it, or on neither. ``docs/how-to/backfill.md`` shows a margin with deduplication.
 
-    ``first`` has ended when it is not ready, has no record that waits for anything, and all of its
-    batches are committed. The next txid is the switch, which emits nothing and stores where
-    ``then`` begins. What comes to the source of ``first`` after that is not read. Keep both parts
-    in the program, with their settings, as long as the topology lives; the source of ``first`` is
-    not opened again after the switch and may be deleted.
+    ``first`` has ended when it is not ready, holds back no record, and all of its batches are
+    committed. The next txid is the switch, which emits nothing and stores where ``then`` begins.
+    Records that reach the source of ``first`` later are not read. Keep both parts in the program,
+    with their settings, as long as the topology exists; after the switch, the source of ``first``
+    is not opened again and may be deleted.
 
-    Lag is shown as ``first/…`` and ``then/…``. While ``first`` is read, pages, metrics and ``txtopo
-    show`` report that ``then`` waits. The stored plan of each batch has its part.
+    Lag is shown as ``first/…`` and ``then/…``. While ``first`` is being read, pages, metrics and
+    ``txtopo show`` report that ``then`` waits. The stored plan of each batch names its part.
 
     Args:
-        first: A transactional, partitioned or opaque spout whose source has an end: of files, of a
-            Delta table, of a query, or of your own with ``ends = True`` and a coordinator that has
+        first: A transactional, partitioned or opaque spout whose source has an end: files, a Delta
+            table, a query, or your own spout with ``ends = True`` and a coordinator with a method
             ``ended``.
-        then: Another such spout; it needs no end. It declares the same streams and fields.
+        then: Another such spout, which needs no end and declares the same streams and fields.
         begins: Where ``then`` begins, as JSON that its ``beginning_at`` takes; or a function of the
             metadata of the last batch of *first* (for partitions, a mapping from the number, as
-            text; None if it never had a batch) that returns that. None: where it begins by its own
-            arguments.
+            text; None if it never had a batch) that returns that. None: where its own arguments
+            say.
 
     Attributes:
         first: As given.
@@ -169,6 +168,7 @@ class SequenceSpout(HasReplays):
             repeatable=all(each.repeatable for each in parts),
             needs_planned_time=any(each.needs_planned_time for each in (own, *parts)),
             client_modules=tuple(dict.fromkeys(modules)),
+            connects_to=[server for each in parts for server in each.connects_to],
             cannot_fork=next(
                 (each.cannot_fork for each in (own, *parts) if each.cannot_fork), None
             ),

@@ -210,6 +210,25 @@ def conform(
     return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
 
+def check_required(component: str, stream: str, fields: Fields, batch: pa.RecordBatch) -> None:
+    """Check that no required field of a record batch has a NULL.
+
+    Raises:
+        EmitError: One has; repair what the component reads, or its declaration.
+    """
+    for name in fields.required:
+        nulls = batch.column(name).null_count
+        if nulls:
+            raise EmitError(
+                f"{component!r} emitted NULL to stream {stream!r} in field {name!r}, which is "
+                f"required; got it in {nulls} of {batch.num_rows} tuples; expected a value; leave "
+                "out the ! of the field, or drop such tuples",
+                component=component,
+                stream=stream,
+                field=name,
+            )
+
+
 def _cast(column: pa.Array, declared: pa.DataType) -> pa.Array:
     if column.type == declared:
         return column

@@ -8,10 +8,10 @@ from typing import Any, cast
 
 import pyarrow as pa
 
-from txtopo.collector import BatchOutputCollector, RevocableOutputCollector
+from txtopo.collector import BatchOutputCollector, RevocableOutputCollector, SeenFields
 from txtopo.dead_letters import CONTENT, STREAM
 from txtopo.groupings import AllGrouping, DirectGrouping
-from txtopo.stages.columns import conform, parts_of, to_batches
+from txtopo.stages.columns import check_required, conform, parts_of, to_batches
 from txtopo.stages.compiled_topology import PlannedComponent, PlannedEdge
 from txtopo.stages.envelopes import Control
 from txtopo.stages.mailboxes import Outbox
@@ -78,13 +78,20 @@ class Emission:
         component, rule = self._component, self.dead_letters
         sinks = self._take_rows, self._take_batch
         if rule is None:
-            return BatchOutputCollector(component.id, component.streams, *sinks)
+            return BatchOutputCollector(
+                component.id, component.streams, *sinks, saw=self._take_seen
+            )
         # Only the framework emits dead letters.
         streams = {name: each for name, each in component.streams.items() if name != STREAM}
         limit = rule.batch_records_max
         if component.kind == BASIC_BOLT:
             return RevocableOutputCollector(component.id, streams, *sinks, limit)
-        return BatchOutputCollector(component.id, streams, *sinks, limit, self._fit)
+        return BatchOutputCollector(
+            component.id, streams, *sinks, limit, self._fit, self._take_seen
+        )
+
+    def _take_seen(self, seen: SeenFields) -> None:
+        self._channel.control.see(self._component.id, seen)
 
     def emitted(self) -> int:
         """Return the number of tuples that the task has emitted."""
@@ -139,6 +146,7 @@ class Emission:
         fields, schema = component.streams[stream].fields, component.schemas[stream]
         start = 0
         for batch in to_batches(component.id, stream, fields, schema, rows):
+            check_required(component.id, stream, fields, batch)
             end = start + batch.num_rows
             self._send(stream, batch, targets if targets is None else targets[start:end])
             start = end
@@ -147,7 +155,9 @@ class Emission:
         component = self._component
         fields, schema = component.streams[stream].fields, component.schemas[stream]
         for part in parts_of(component.id, stream, batch):
-            self._send(stream, conform(component.id, stream, fields, schema, part), None)
+            conformed = conform(component.id, stream, fields, schema, part)
+            check_required(component.id, stream, fields, conformed)
+            self._send(stream, conformed, None)
 
     def _fit(self, rows: Sequence[Sequence[Any]] | pa.RecordBatch) -> list[pa.RecordBatch]:
         """Return tuples as record batches of the declared types; nothing is sent."""
@@ -155,8 +165,12 @@ class Emission:
         fields, schema = component.streams[stream].fields, component.schemas[stream]
         if isinstance(rows, pa.RecordBatch):
             parts = parts_of(component.id, stream, rows)
-            return [conform(component.id, stream, fields, schema, part) for part in parts]
-        return list(to_batches(component.id, stream, fields, schema, rows))
+            found = [conform(component.id, stream, fields, schema, part) for part in parts]
+        else:
+            found = list(to_batches(component.id, stream, fields, schema, rows))
+        for batch in found:
+            check_required(component.id, stream, fields, batch)
+        return found
 
     def _send(self, stream: str, batch: pa.RecordBatch, targets: list[int] | None) -> None:
         if not batch.num_rows:

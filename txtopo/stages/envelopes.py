@@ -35,6 +35,7 @@ from typing import NamedTuple, cast
 
 import pyarrow as pa
 
+from txtopo.collector import SeenFields
 from txtopo.errors import InfrastructureError, RecomputedError, RunLostError
 from txtopo.metadata import Json
 from txtopo.stages.columns import nbytes_of
@@ -264,6 +265,7 @@ class Control:
         tuples: Number of emitted tuples, by (txid, component, stream).
         writes: Write sets of committers.
         kept: Bytes of the handover that the carrier keeps, by (txid, edge).
+        seen: Which fields the first records have, by spout.
     """
 
     failures: list[TaskFailure] = field(default_factory=list)
@@ -273,6 +275,7 @@ class Control:
     tuples: dict[tuple[int, str, str], int] = field(default_factory=dict)
     writes: list[WriteSet] = field(default_factory=list)
     kept: dict[tuple[int, int], int] = field(default_factory=dict)
+    seen: dict[str, SeenFields] = field(default_factory=dict)
 
     def __reduce__(self) -> tuple[type[Control], tuple[object, ...]]:
         """Pickle the object faster than a dataclass does by itself."""
@@ -284,6 +287,7 @@ class Control:
             self.tuples,
             self.writes,
             self.kept,
+            self.seen,
         )
 
     def add(self, other: Control) -> None:
@@ -297,11 +301,18 @@ class Control:
             self.tuples[key] = self.tuples.get(key, 0) + count
         self.writes += other.writes
         self.keep(other.kept)
+        for spout, seen in other.seen.items():
+            self.see(spout, seen)
 
     def keep(self, kept: Mapping[tuple[int, int], int]) -> None:
         """Add bytes that the carrier keeps."""
         for key, nbytes in kept.items():
             self.kept[key] = self.kept.get(key, 0) + nbytes
+
+    def see(self, spout: str, seen: SeenFields) -> None:
+        """Add which fields the first records of a task of a spout have."""
+        known = self.seen.get(spout)
+        self.seen[spout] = seen if known is None else known.add(seen)
 
     def count(self, txid: int, component: str, stream: str, tuples: int) -> None:
         """Count emitted tuples."""

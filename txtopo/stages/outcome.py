@@ -17,6 +17,7 @@ from functools import partial
 from typing import Any
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.collector import SeenFields
 from txtopo.errors import ConflictingWritesError, NonRepeatableBatch
 from txtopo.metadata import BatchMetadata, Json
 from txtopo.stages.compiled_topology import Chain, CompiledTopology, Levels, Run
@@ -99,10 +100,12 @@ class RunOutcome:
     Attributes:
         processed: The batches before the first failure; all batches if there was none.
         failure: The first failure.
+        seen: Which fields the first records have, by spout.
     """
 
     processed: tuple[BatchOutcome, ...]
     failure: FailedBatch | None
+    seen: Mapping[str, SeenFields] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,7 +162,7 @@ def judge(compiled: CompiledTopology, run: Run, records: Iterable[bytes]) -> Run
             kept_bytes_by_stream=_by_stream(compiled, _kept(control, attempt.txid)),
         )
         processed.append(outcome)
-    return RunOutcome(tuple(processed), failure)
+    return RunOutcome(tuple(processed), failure, control.seen)
 
 
 def outcome_without_envelopes(run: Run) -> RunOutcome:

@@ -21,7 +21,6 @@ from typing import Protocol
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import (
-    ForeignEnsembleError,
     ForeignStateError,
     InfrastructureError,
     PlugInError,
@@ -77,7 +76,7 @@ def claim_state(
             if kept is not None:
                 check_ensemble(kept, claim.ensemble)
             raise _forgets(backend, answer, kept)
-    except (ForeignStateError, ForeignEnsembleError) as error:
+    except ForeignStateError as error:
         raise type(error)(f"state {name!r} cannot be claimed: {error}", **error.facts) from error
     return answer
 

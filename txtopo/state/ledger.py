@@ -484,11 +484,11 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
     if may_be_one(ledger.ensemble, ensemble):
         return
     raise ForeignEnsembleError(
-        f"{ledger.owner} takes its epochs from another ZooKeeper; got ensemble "
-        f"{ensemble!r}; the ledger names {ledger.ensemble!r}, up to txid {ledger.txid}; was "
-        "ZooKeeper's data deleted or moved, or is this zookeeper='memory', new in each run? to "
-        "start over, delete the state as well; to continue, point to the right one, or call "
-        "txtopo.operations.rebuild",
+        f"the progress of {ledger.owner} is not in this ensemble: it was lost, or is elsewhere; to "
+        f"start over, delete the table of the state; to continue after txid {ledger.txid}, name "
+        "the right ensemble in Config.zookeeper (zookeeper='memory' keeps nothing), or call "
+        f"txtopo.operations.rebuild; got ensemble {ensemble!r}; the ledger names "
+        f"{ledger.ensemble!r}",
         ensemble=ensemble,
         stored_ensemble=ledger.ensemble,
         txid=ledger.txid,

@@ -40,11 +40,13 @@ from txtopo.errors import (
     TopologyError,
     UnknownOutcomeError,
 )
+from txtopo.servers import ConnectingFactory, Server
 from txtopo.state.backend import Key, Snapshot, StateBackend, StateTable, Writes
 from txtopo.state.backing_map import BackingMap, MapDocuments, MapHead
 from txtopo.state.declaration import declaration, listed_states, parsed_declaration
 from txtopo.state.evolution import refused_change
 from txtopo.state.ledger import Claim, Ledger, Standing, claimed, standing
+from txtopo.state.registry import ClientFactory
 from txtopo.state.row_backend import changed_rows, written_keys
 from txtopo.state.row_text import PAIR, RowText
 from txtopo.state.values import Row
@@ -378,6 +380,16 @@ class MapFactory:
             )
         kind = OpaqueMap if table.kind == "opaque" else TransactionalMap
         return kind(backing_map, table)
+
+    def servers_of(self, url: str) -> Sequence[Server]:
+        """Return the servers that *open_map* names, if it has the method."""
+        opens: object = self.open_map
+        return opens.servers_of(url) if isinstance(opens, ConnectingFactory) else ()
+
+    def client_modules_of(self, url: str, table: StateTable) -> Sequence[str]:
+        """Return the modules that *open_map* names, if it has the method."""
+        opens: object = self.open_map
+        return opens.client_modules_of(url, table) if isinstance(opens, ClientFactory) else ()
 
 
 def backing_map_factory(

@@ -363,6 +363,12 @@ def _cause(txid: int, url: str) -> str:
             "data, or call txtopo.operations.rebuild, which takes ZooKeeper back to txid "
             f"{txid}, and the source with it"
         )
+    if url.startswith("memory:"):
+        return (
+            "a store in memory is lost with its process; use a store that lasts, or "
+            "zookeeper='memory' as well; to start over, delete the progress: "
+            "txtopo.operations.forget"
+        )
     return (
         f"nothing of this topology is in the store at {url}; was the URL changed, or the "
         "table dropped? point to the store where the state was, or copy its table and ledger from "

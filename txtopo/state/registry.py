@@ -12,11 +12,13 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, ClassVar, Protocol, runtime_checkable
 from urllib.parse import unquote
 
 from txtopo.errors import StoreUnavailable, TopologyError, TxtopoError, similar
+from txtopo.instead import Instead
 from txtopo.notebook import html_of
+from txtopo.servers import ConnectingFactory, Server
 from txtopo.setting_checks import unusable_character
 from txtopo.state.aggregates import Aggregate
 from txtopo.state.backend import (
@@ -123,8 +125,28 @@ class CheckingFactory(Protocol):
         ...
 
 
+@runtime_checkable
+class ClientFactory(Protocol):
+    """A factory that names the modules which its states import; optional.
+
+    A start imports them before Spark starts. Without this method, a module that is missing shows
+    when the first state is opened.
+    """
+
+    def client_modules_of(self, url: str, table: StateTable) -> Sequence[str]:
+        """Return the modules that a state imports, such as ``psycopg``. It imports none."""
+        ...
+
+
+# Who writes to a state, and how it is read.
+_WRITTEN = (
+    "it in a committer: persistent_aggregate or store of a stream, or StateTransaction.{name}"
+)
+_READ = "with state.reader() as reader: reader.{name}"
+
+
 @dataclass(frozen=True, slots=True, repr=False)
-class State:
+class State(Instead):
     """A state as a topology declares it. :func:`open_state` makes it; it connects to nothing.
 
     Attributes:
@@ -156,6 +178,14 @@ class State:
     defaults: tuple[tuple[str, Any], ...] = field(default=(), compare=False)
     prunable: bool = field(default=False, compare=False)
     after_topology: bool = field(default=False, compare=False)
+    _instead: ClassVar = {
+        "put": _WRITTEN.format(name="put"),
+        "update": _WRITTEN.format(name="update"),
+        "delete": _WRITTEN.format(name="delete"),
+        "get": _READ.format(name="get(key)"),
+        "items": _READ.format(name="items()"),
+        "to_pandas": _READ.format(name="to_pandas()"),
+    }
     _factory: BackendFactory | None = field(default=None, compare=False)
     _anchor: object = field(default=None, compare=False)
     # The URL as the user wrote it, for messages.
@@ -205,6 +235,23 @@ class State:
         """
         factory = self.factory
         return factory.session_conf_of(self.url) if isinstance(factory, SessionFactory) else {}
+
+    @property
+    def connects_to(self) -> Sequence[Server]:
+        """The servers of the store; none for files and memory, or if its factory names none."""
+        factory = self.factory
+        return factory.servers_of(self.url) if isinstance(factory, ConnectingFactory) else ()
+
+    def client_modules(self, table: str | None = None) -> Sequence[str]:
+        """Return the modules that the store imports, as far as its factory names them.
+
+        Args:
+            table: The table name, if the state has none.
+        """
+        factory = self.factory
+        if not isinstance(factory, ClientFactory):
+            return ()
+        return factory.client_modules_of(self.url, self.layout(table))
 
     def check(self, table: str | None = None) -> None:
         """Check that the store can keep the state, as far as that is possible without connecting.
@@ -408,6 +455,14 @@ def open_state(
         'opaque'
     """
     _check_declaration(kind, mode, table)
+    for part, fields in (("key", key), ("value", value)):
+        if isinstance(fields, Fields) and fields.required:
+            raise TopologyError(
+                f"{part} column {fields.required[0]!r} of a state is required, which only fields "
+                "of spouts and bolts are; leave out its !",
+                setting=part,
+                got=repr(fields),
+            )
     # An operator that sets the columns checks their defaults then.
     given = _check_defaults(defaults, None if value is _DEFAULT_VALUE else value)
     origin: TableOrigin = "extended" if add_columns else "made" if create else "found"

@@ -13,10 +13,11 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import cached_property
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from txtopo.attempt import TransactionAttempt
 from txtopo.errors import StateUsageError
+from txtopo.instead import Instead
 from txtopo.state.backend import (
     BOOKKEEPING,
     Key,
@@ -43,7 +44,7 @@ if TYPE_CHECKING:
 TXID = BOOKKEEPING[0]
 
 
-class StateHandle:
+class StateHandle(Instead):
     """The state that one task uses in a commit phase; ``context.state(name)`` returns it.
 
     Args:
@@ -54,6 +55,11 @@ class StateHandle:
         earlier: What each earlier txid of the group has written, in order.
         repeats: Whether all spouts above the committer repeat their batches.
     """
+
+    _instead: ClassVar = {
+        name: f"with state.transaction(attempt) as transaction: transaction.{name}(…)"
+        for name in ("get", "put", "update", "delete", "items")
+    }
 
     def __init__(
         self,

@@ -37,6 +37,12 @@ def declared_fields(operator: str, given: object) -> Fields:
                 "state; expected another type; declare it as a string, and use json.dumps",
                 field=field.name,
             )
+    if fields.required:
+        raise FieldsError(
+            f"field {fields.required[0]!r} of {operator} is required, which only fields of spouts "
+            f"and bolts are; leave out its !, and drop such rows with filter()",
+            field=fields.required[0],
+        )
     if not len(fields):
         raise FieldsError(f"{operator} declares no fields; expected at least one", name=operator)
     return fields

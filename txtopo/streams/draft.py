@@ -12,18 +12,20 @@ from txtopo.bolts.bolt import Committer
 from txtopo.bolts.dead_letters import DeadLetters
 from txtopo.builders.dead_letters import checked_dead_letters
 from txtopo.builders.transactional import Topology, TransactionalTopologyBuilder
+from txtopo.dead_letters import FIELDS
 from txtopo.errors import TopologyError
 from txtopo.sources.clock import ClockTransactionalSpout
 from txtopo.state.registry import State, redacted_url
 from txtopo.streams.checks import check_new_columns
 from txtopo.streams.event_time import KEY, VALUE, SourceTime, TimeColumn
-from txtopo.streams.late_rows import LATE_KEY
+from txtopo.streams.late_rows import LATE_KEY, UNUSABLE
 from txtopo.streams.nodes import (
     Port,
     ProgramNode,
     SourceNode,
     StatelessNode,
     TimesNode,
+    UnusableNode,
     WatermarksNode,
 )
 from txtopo.topology.component import ID_CHARACTERS_MAX, check_id
@@ -51,6 +53,7 @@ class Draft:
         self._dead_letters = checked_dead_letters(dead_letters)
         self._marks = None if marks is None else readable_state("marks", marks)
         self._watermarks: WatermarksNode | None = None
+        self._first_state: State | None = None
         self.nodes: list[ProgramNode] = []
         self._ids: set[str] = set()
         self._tables: dict[tuple[str, str], str] = {}
@@ -69,11 +72,13 @@ class Draft:
         """
         ids, tables, nodes = self._ids.copy(), self._tables.copy(), self.nodes.copy()
         watermarks, timed = self._watermarks, self._timed.copy()
+        first_state = self._first_state
         try:
             yield
         except Exception:
             self._ids, self._tables, self.nodes = ids, tables, nodes
             self._watermarks, self._timed = watermarks, timed
+            self._first_state = first_state
             raise
 
     def take_id(self, id: str, what: str) -> str:
@@ -155,6 +160,7 @@ class Draft:
                 table=table,
             )
         self._tables[place] = where
+        self._first_state = self._first_state or state
 
     def check_own(self, where: str, given: object, kind: type[DataStream | Table | Lookup]) -> None:
         """Check that an object is a stream or table, and belongs to this builder.
@@ -273,12 +279,35 @@ class Draft:
         Raises:
             TopologyError: It cannot run; the message says what to repair.
         """
+        self._keep_unusable_rows()
         builder = self._builder()
         inner = self._fused()
         for node in self.nodes:
             if node not in inner:
                 node.declare(builder)
         return builder.build_topology()
+
+    def _keep_unusable_rows(self) -> None:
+        """Add the table of rows without a usable event time, if nothing else takes them.
+
+        It is beside the marks that the user names, or else in the store of the first table of the
+        program. A program without any table has no place for such rows.
+        """
+        marks = self._marks
+        beside = self._first_state if marks is None else marks
+        if self._watermarks is None or self.takes_dead_letters or beside is None:
+            return
+        keeping = [each for each in self._watermarks.times if each.unusable is None]
+        if not keeping or any(each.kept for each in keeping):
+            return  # the second case: the topology is built once more
+        after = self._id if marks is None else marks.table or "marks"
+        state = replace(beside.beside(f"{after}_{UNUSABLE}"), after_topology=marks is None)
+        state = state.with_columns(LATE_KEY, FIELDS)
+        self.take_table("the rows without a usable event time", state, UNUSABLE)
+        for times in keeping:
+            times.kept = True
+        id = self.free_id(UNUSABLE)
+        self.add(UnusableNode(id, tuple(Port(each) for each in keeping), 1, state))
 
     def _builder(self) -> TransactionalTopologyBuilder:
         sources = [node for node in self.nodes if isinstance(node, SourceNode)]

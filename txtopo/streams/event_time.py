@@ -21,9 +21,10 @@ Rules
    the same time.
 7. A row without an event time, with one that is not from 1000-01-01 to 9000-01-01 00:00 UTC, or
    further ahead of the planned time than ``max_ahead``, is not used: it would close all windows, or
-   none. It goes to a table of such rows, becomes a dead letter, or ends the run. While the clock of
-   the driver is ahead and not believed, the limit is measured from that clock: the clock may be
-   right, as after a pause of a virtual machine.
+   none. It goes to a table of such rows or becomes a dead letter; it is never only counted, since
+   it would be lost. In a program without any table it ends the run. While the clock of the driver
+   is ahead and not believed, the limit is measured from that clock: the clock may be right, as
+   after a pause of a virtual machine.
 8. Neither the mark of a source nor a watermark goes back, so both are stored. A part that begins
    behind the mark of its source does not move that mark: it stays until the part has passed it. A
    mark is stored without the delay, so another delay counts at once.
@@ -56,8 +57,10 @@ from txtopo.bolts.bolt import ArrowBolt, BasicBolt, BatchBolt, Committer
 from txtopo.collector import ArrowOutputCollector, BatchOutputCollector
 from txtopo.config import Config
 from txtopo.context import TaskContext
+from txtopo.dead_letters import FIELDS, dead_letter
 from txtopo.durations import MICROSECOND, shown
 from txtopo.errors import EmitError, RecordFailed
+from txtopo.metadata import Json
 from txtopo.state.transaction import StateTransaction
 from txtopo.traits import Meaning, Traits
 from txtopo.tuples import DEFAULT_STREAM, Fields, Stream, Tuple
@@ -237,56 +240,60 @@ class MeasureTimes(ArrowBolt):
 
 
 class RefuseRows(BasicBolt):
-    """Makes a dead letter of each row without an event time, or with one that is too far ahead.
+    """Refuses each row without an event time, or with one that is out of range or too far ahead.
 
-    Delivery: the same as for any ``BasicBolt``. Without dead letters the first such row ends the
-    run.
+    Delivery: the same as for any ``BasicBolt``.
 
     Args:
         time: What the source declares.
+        kept: Whether a table keeps what it emits: a row as it is as a dead letter. Otherwise the
+            row becomes a dead letter, or ends the run in a topology without dead letters.
     """
 
     writes_nowhere_else = True
 
-    def __init__(self, time: SourceTime) -> None:
+    def __init__(self, time: SourceTime, *, kept: bool) -> None:
         self._time = time
-        self.output_fields = None
+        self._kept = kept
+        self.output_fields = FIELDS if kept else None
         self.output_streams: Mapping[str, Stream | Fields] = {}
 
     def execute(self, tuple: Tuple, collector: BatchOutputCollector) -> None:
         """Refuse a row.
 
         Raises:
-            RecordFailed: Always.
+            RecordFailed: No table keeps it.
         """
-        time, at = self._time, tuple[self._time.column]
+        what, remedy = self._refusal(tuple)
+        if not self._kept:
+            raise RecordFailed(
+                f"{what}; {remedy}", component=self._time.source, field=self._time.column
+            )
+        place: dict[str, Json] = {"column": self._time.column}
+        collector.emit(dead_letter(self._time.source, RecordFailed(what), place, tuple))
+
+    def _refusal(self, row: Tuple) -> tuple[str, str]:
+        """Return what is wrong with the time of a row, and what to do about it."""
+        time, at = self._time, row[self._time.column]
         remedy = (
             "set such rows aside with unusable= of the source or dead_letters= of the "
             "StreamBuilder, either of which needs allow_change once; or take the batch out with "
             "quarantine, and add its rows to the source again, repaired"
         )
         where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
-        row = f"in {dict(zip(tuple.fields.names, tuple.values, strict=True))!r:.300}"
+        got = f"in {dict(zip(row.fields.names, row.values, strict=True))!r:.300}"
         if at is None:
-            raise RecordFailed(
-                f"a row {where}; got NULL, {row}; expected a time; {remedy}",
-                component=time.source,
-                field=time.column,
-            )
+            return f"a row {where}; got NULL, {got}; expected a time", remedy
         if time.max_ahead is None or not EARLIEST <= at <= LATEST:
             expected = USABLE
         else:
             expected = (
                 f"at most {time.max_ahead} after the time at which its batch was planned "
-                "(max_ahead), since it would make all other rows late"
+                "(max_ahead), since it would make all other rows late; give the source another "
+                "max_ahead=, if its rows may be in the future"
             )
-            remedy += "; or give the source another max_ahead=, if its rows may be in the future"
-        raise RecordFailed(
-            f"a row {where}; got {at.isoformat()}, {row}; expected {expected}; {remedy}",
-            component=time.source,
-            field=time.column,
-            got=at.isoformat(),
-        )
+            remedy = f"or {remedy}"
+        return f"a row {where}; got {at.isoformat()}, {got}; expected {expected}", remedy
 
 
 class Watermarks(BatchBolt, Committer):

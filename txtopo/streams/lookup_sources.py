@@ -27,11 +27,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, cast
 
 from txtopo.attempt import TransactionAttempt
+from txtopo.collector import SeenFields
 from txtopo.context import EPOCH, TaskContext
 from txtopo.disk_errors import failure
 from txtopo.errors import ConfigError, OffsetRegression, SourceDataLost, TxtopoError, nearest
 from txtopo.extras import require
+from txtopo.log_records import logger_of
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.setting_checks import check_text
 from txtopo.sources.delta.log import DeltaLog, partition_value
 from txtopo.sources.files.reading import FilesEmitter
@@ -46,7 +49,7 @@ from txtopo.sources.files.source import (
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
 from txtopo.sources.query.reading import QueryEmitter
-from txtopo.sources.query.source import QuerySource
+from txtopo.sources.query.source import QuerySource, modules_of, servers_of
 from txtopo.sources.values import INT96_UNIT, fitted_column
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Fields
@@ -54,6 +57,8 @@ from txtopo.tuples import Fields
 if TYPE_CHECKING:
     import pyarrow as pa
     from deltalake import DeltaTable
+
+_logger = logger_of("txtopo.streams")
 
 NOBODY = TaskContext("lookup", "lookup", 0, 1)
 """The context of a single task that reads the whole source."""
@@ -66,9 +71,11 @@ class LookupSource(ABC):
 
     Attributes:
         client_modules: The modules that tasks import to read it.
+        connects_to: The servers that have it.
     """
 
     client_modules: Sequence[str] = ()
+    connects_to: Sequence[Server] = ()
 
     @property
     @abstractmethod
@@ -113,7 +120,7 @@ class LookupSource(ABC):
 
 
 class DeltaLookup(LookupSource):
-    """The rows of a Delta table, as of one of its versions. No JVM is needed.
+    """The rows of a Delta table as of one version. It needs no JVM.
 
     Args:
         table: Path or URL of the table.
@@ -240,29 +247,27 @@ _NO_TABLE = "Invalid table location"
 
 
 class QueryLookup(LookupSource):
-    """The rows of a table or query with a column for the start of their validity, with SQLAlchemy.
+    """The rows of a table or query with a column that says from when a row is valid (SQLAlchemy).
 
-    For each key, the newest row counts whose time is not after the version. To change a row, insert
+    For each key, the newest row that is not later than the version counts. To change a row, insert
     another one with a later time. To remove the value of a key, insert a row with NULL values. Rows
     must not be changed or deleted while a batch may be repeated, and a row must become visible to
-    others at most *settle_s* seconds after its time. Otherwise the run stops with
-    ``SourceDataLost`` when such a version is read again, in any process, since a version has a
+    others at most *settle_s* seconds after its time. Otherwise, the run stops with
+    ``SourceDataLost`` when such a version is read again, in any process, because a version has a
     digest of its rows. A change that keeps the newest time and the number of rows does not create a
-    newer version while a driver runs. The next driver notices it when it first plans a batch.
+    newer version while a driver runs. The next driver detects it when it first plans a batch.
 
     Args:
-        url: The database, as a URL of SQLAlchemy. It travels to the tasks with its password.
+        url: The database, as a SQLAlchemy URL. It is sent to the tasks, with its password.
         query: A table or view, or a ``SELECT`` in parentheses.
         as_of: The column with the time from which a row is valid, never NULL: ``"valid_from"`` for
             a timestamp in UTC, or ``"valid_from date"``, ``"valid_from timestamp_ntz"``. A row with
             a time in the future counts from that time on.
-        settle_s: How many seconds after its time a row may become visible.
+        settle_s: How late, in seconds after its time, a row may become visible.
 
     Raises:
         ConfigError: An argument is wrong.
     """
-
-    client_modules = ("sqlalchemy",)
 
     def __init__(self, url: str, query: str, *, as_of: str, settle_s: float) -> None:
         _check_settle_s(settle_s)
@@ -275,6 +280,7 @@ class QueryLookup(LookupSource):
                 setting="as_of",
             )
         self._url, self._query, self._as_of, self._settle_s = url, query, column, settle_s
+        self.client_modules, self.connects_to = modules_of(url), servers_of(url)
         self._newest: Json = None
         self._rows: pa.Table | None = None
 
@@ -391,16 +397,16 @@ _WRITE_ANOTHER = (
 
 
 class FilesLookup(LookupSource):
-    """The rows of the last file by name of a folder or glob: each file is the whole table.
+    """The rows of the last file, by name, in a folder or glob; each file is the whole table.
 
     To change the table, write another file whose name sorts after the others, such as
     ``shops-2026-11-24.csv``, and move it into the folder when it is complete. A file must not
-    change while a batch may be repeated. If it was changed or removed, the run stops with
+    change while a batch may be repeated. If it is changed or removed, the run stops with
     ``SourceDataLost`` when the file is read again.
 
     Args:
         paths: A folder, a glob or a file; local, or a URL such as ``s3://bucket/shops-*.csv``.
-        format: ``"csv"`` (with names in its first line), ``"json"`` (an object a line) or
+        format: ``"csv"`` (with names in its first line), ``"json"`` (one object per line) or
             ``"parquet"``.
 
     Raises:
@@ -435,7 +441,10 @@ class FilesLookup(LookupSource):
     def check(self, fields: Fields) -> None:
         """Check that there is a file with the columns, by reading it."""
         self._source.check()
-        self._read(self._last(), fields)
+        rows = self._collected(self._last(), fields)
+        rows.table(fields)
+        for text in rows.seen.warnings(f"lookup of {self.name!r}"):
+            _logger.warning(text)
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
         """Return name, size and digest of the file whose name sorts last."""
@@ -474,12 +483,15 @@ class FilesLookup(LookupSource):
         return self._digests[file]
 
     def _read(self, file: SourceFile, fields: Fields) -> pa.Table:
+        return self._collected(file, fields).table(fields)
+
+    def _collected(self, file: SourceFile, fields: Fields) -> _Collected:
         rows, shares = _Collected(), to_json([[FileRange(file, 0, None)]])
         emitter = FilesEmitter(
             self._source, self._format, fields, NOBODY, remedy=_WRITE_ANOTHER, aside=""
         )
         emitter.emit_batch(ATTEMPT, shares, cast("Any", rows))
-        return rows.table(fields)
+        return rows
 
     def _lost(self, told: Mapping[str, Any], what: str) -> SourceDataLost:
         return SourceDataLost(
@@ -523,6 +535,10 @@ class _Collected:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
+        self.seen = SeenFields(0, frozenset(), frozenset())
+
+    def saw(self, seen: SeenFields) -> None:
+        self.seen = seen
 
     def emit_batch(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)

@@ -27,6 +27,7 @@ from txtopo.context import TaskContext
 from txtopo.durations import Duration, duration
 from txtopo.errors import ConfigError, TopologyError
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.streams.checks import check_new_columns, declared_fields
 from txtopo.streams.lookup_sources import DeltaLookup, LookupSource, keys_of
 from txtopo.streams.operators import Operator
@@ -41,7 +42,7 @@ VERSIONS_KEPT = 2
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Lookup:
-    """A table from outside, to join streams with; ``StreamBuilder.lookup`` returns it.
+    """An external table to join streams with; ``StreamBuilder.lookup`` returns it.
 
     Attributes:
         draft: The program that it belongs to.
@@ -84,6 +85,11 @@ class LookupTable:
     def client_modules(self) -> Sequence[str]:
         """The modules that tasks import to read the table."""
         return self.source.client_modules
+
+    @property
+    def connects_to(self) -> Sequence[Server]:
+        """The server that has the table; none for files."""
+        return self.source.connects_to
 
     def check(self) -> None:
         """Check that the columns of the lookup can be read."""

@@ -13,6 +13,7 @@ from txtopo.bolts.bolt import Committer
 from txtopo.bolts.persistent_aggregate import PersistentAggregate
 from txtopo.builders.declarer import BoltDeclarer
 from txtopo.builders.transactional import Bolt, Spout, TransactionalTopologyBuilder
+from txtopo.dead_letters import FIELDS
 from txtopo.state.backend import StateTable
 from txtopo.state.registry import State
 from txtopo.streams.batch_aggregate import BatchPartials, partial_fields
@@ -163,12 +164,14 @@ class TimesNode(ProgramNode):
     Attributes:
         time: What the source declares.
         fields: The fields of its rows.
-        unusable: The state of rows without a usable time; None if they become dead letters.
+        unusable: The state of rows without a usable time that the source names, if it does.
+        kept: Whether an ``UnusableNode`` keeps such rows.
     """
 
     time: SourceTime
     fields: Fields
     unusable: State | None
+    kept: bool = False
 
     def declare(self, builder: TransactionalTopologyBuilder) -> None:
         """Add the bolt that measures, and the bolt that takes rows without a usable time."""
@@ -177,11 +180,36 @@ class TimesNode(ProgramNode):
             declarer.local_or_shuffle_grouping(*port.output)
         refused = f"{self.id}.{REFUSED}"
         if self.unusable is None:
-            refusing = builder.set_bolt(refused, RefuseRows(self.time))
+            refusing = builder.set_bolt(refused, RefuseRows(self.time, kept=self.kept))
             refusing.local_or_shuffle_grouping(self.id, REFUSED)
         else:
             keeping = builder.set_bolt(refused, UnusableRows(self.fields))
             keeping.global_grouping(self.id, REFUSED).with_state(UNUSABLE, self.unusable)
+
+
+@dataclass(eq=False, slots=True)
+class UnusableNode(ProgramNode):
+    """Keeps the rows without a usable time of all sources that name no state for them.
+
+    They have different columns, so they are kept as dead letters are.
+
+    Attributes:
+        state: The state.
+    """
+
+    state: State
+
+    @property
+    def commits(self) -> bool:
+        """Always true, since the bolt is a committer."""
+        return True
+
+    def declare(self, builder: TransactionalTopologyBuilder) -> None:
+        """Add the committer."""
+        declarer = builder.set_bolt(self.id, UnusableRows(FIELDS))
+        for port in self.inputs:
+            declarer.global_grouping(f"{port.node.id}.{REFUSED}")
+        declarer.with_state(UNUSABLE, self.state)
 
 
 @dataclass(eq=False, slots=True)

@@ -79,9 +79,9 @@ class DueTimer:
     """A timer that fires.
 
     Attributes:
-        key: Its key: a plain value if the group has one column, else a tuple.
+        key: Its key: a plain value if the group has one column, otherwise a tuple.
         name: Its name.
-        at: Its moment, in UTC.
+        at: The time at which it is due, in UTC.
     """
 
     key: Any
@@ -90,7 +90,7 @@ class DueTimer:
 
 
 class Timers:
-    """Sets and deletes timers of one key, during one call of a function of ``process``.
+    """Sets and deletes the timers of one key, in one call of a function of ``process``.
 
     Attributes:
         now: With event time, the watermark: in a call for rows W(T - 1), so a row before it is
@@ -108,21 +108,21 @@ class Timers:
         self._any_set = False
 
     def set(self, at: datetime.datetime, name: str = "") -> None:
-        """Set a timer of this key; a timer of that name is moved.
+        """Set a timer of this key, or move the timer of that name.
 
         Args:
-            at: The moment, with a time zone.
+            at: The time at which it is due, with a time zone.
             name: The name of the timer. A key may have any number of timers.
 
         Raises:
-            EmitError: The moment is not a ``datetime`` with a time zone.
+            EmitError: *at* is not a ``datetime`` with a time zone.
             StateUsageError: The name is not a text.
         """
         self._txid.set(self._key, name, at, self._at)
         self._any_set = True
 
     def delete(self, name: str = "") -> None:
-        """Delete a timer of this key, if there is one of that name."""
+        """Delete the timer of that name of this key, if there is one."""
         self._txid.delete(self._key, name)
 
 

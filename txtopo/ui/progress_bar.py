@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import sys
 from collections.abc import Callable
 from logging import StreamHandler, getLogger
@@ -62,9 +63,7 @@ class ProgressBar(TopologyListener):
         from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
         self._console = console or Console(stderr=True)
-        self._line_every_s = line_every_s
-        self._last_line_s = 0.0
-        self._late = LateLine(line_every_s, self._line)
+        self._paced = PacedLine(line_every_s, self._line)
         self._last: BatchProgress | ReliableProgress | None = None
         self._status = "starting"
         self._bar: Progress | None = None
@@ -118,16 +117,12 @@ class ProgressBar(TopologyListener):
             )
         elif not progressed:
             self._line()
-        elif self._last and self._last.timestamp_s - self._last_line_s >= self._line_every_s:
-            self._last_line_s = self._last.timestamp_s
-            self._late.drop()
-            self._line()
-        else:
-            self._late.expect()
+        elif self._last:
+            self._paced.changed(self._last.timestamp_s)
 
     def close(self) -> None:
         """Release the terminal, at the end or after a failed start; may be called twice."""
-        self._late.drop()
+        self._paced.drop()
         if self._bar is not None:
             self._bar.stop()
             for handler, stream in self._handlers:
@@ -145,40 +140,54 @@ class ProgressBar(TopologyListener):
         self._console.print(f"{self._status}  {details}".rstrip(), markup=False, soft_wrap=True)
 
 
-class LateLine:
-    """Prints a delayed line, so that the last line is up to date while nothing happens.
+class PacedLine:
+    """Prints a line at most every few seconds, of which the last is up to date.
+
+    A change that comes too soon is printed later, with what has changed until then. That line
+    counts as well: otherwise the next change would print another one right after it.
 
     Args:
-        after_s: How long the line is delayed.
-        write: Prints it; called on a separate thread.
+        every_s: Minimum number of seconds between two lines.
+        write: Prints the line; may be called on a separate thread.
     """
 
-    def __init__(self, after_s: float, write: Callable[[], None]) -> None:
-        self._after_s = after_s
+    def __init__(self, every_s: float, write: Callable[[], None]) -> None:
+        self._every_s = every_s
         self._write = write
         self._lock = Lock()
+        self._due_s = -math.inf
         self._timer: Timer | None = None
 
-    def expect(self) -> None:
-        """Print the line later, unless it is dropped first."""
+    def changed(self, at_s: float) -> None:
+        """Print a line now or later.
+
+        Args:
+            at_s: When it changed; only differences count.
+        """
         with self._lock:
-            if self._timer is None:
-                self._timer = Timer(self._after_s, self._due)
-                self._timer.daemon = True
-                self._timer.start()
+            if at_s < self._due_s:
+                if self._timer is None:
+                    self._timer = Timer(self._due_s - at_s, self._late)
+                    self._timer.daemon = True
+                    self._timer.start()
+                return
+            self._due_s = at_s + self._every_s
+        self.drop()
+        self._write()
 
     def drop(self) -> None:
-        """Print nothing, since a newer line has been printed."""
+        """Print nothing that is still due."""
         with self._lock:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
 
-    def _due(self) -> None:
+    def _late(self) -> None:
         with self._lock:
             if self._timer is None:
                 return
             self._timer = None
+            self._due_s += self._every_s
         self._write()
 
 

@@ -23,7 +23,7 @@ def main(url: str) -> None:
     words = PersistentAggregate(open_state(url), "word", Count())
     builder.set_bolt("words", words).fields_grouping("spout", "word")
 
-    with builder.build_topology().start(None, Config(carrier="local", zookeeper="memory")) as run:
+    with builder.build_topology().start(None, Config(carrier="local")) as run:
         run.process_all_available()
 
     with open_state(url, table="words").reader() as reader:

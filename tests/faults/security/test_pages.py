@@ -36,7 +36,14 @@ QUOTES = "\"'><img src=x onerror=alert(1)>"
 API = "/api/v1/topologies"
 COMMANDS = f"{API}/payments/commands"
 STOP = {"verb": "deactivate"}
-PATHS = ("/", "/topologies/payments", API, f"{API}/payments", f"{API}/payments/txids", "/metrics")
+PATHS = (
+    "/topologies",
+    "/topologies/payments",
+    API,
+    f"{API}/payments",
+    f"{API}/payments/txids",
+    "/metrics",
+)
 
 
 @pytest.fixture
@@ -96,7 +103,7 @@ def test_a_login_sets_a_cookie_that_is_not_the_token(closed_page: str) -> None:
     assert TOKEN not in cookie
     assert re.search(r"HttpOnly", cookie)
     assert re.search(r"SameSite=strict", cookie)
-    assert ask(closed_page, "/", Cookie=cookie.partition(";")[0]).status == 200
+    assert ask(closed_page, "/topologies", Cookie=cookie.partition(";")[0]).status == 200
 
 
 @pytest.mark.parametrize("given", [b"", b"token=", b"token=wrong", b"token=" + b"%ff" * 50])
@@ -313,13 +320,13 @@ def test_ids_and_errors_with_a_script_are_shown_as_text(text: str) -> None:
     source = LiteralSource(id)
     with PageServer(source) as server:
         pages = [
-            ask(server.url, "/"),
+            ask(server.url, "/topologies"),
             ask(server.url, f"/topologies/{quote(id, safe='')}"),
             ask(server.url, f"/topologies/{quote('no' + id, safe='')}"),
             ask(server.url, f"/topologies/{quote(id, safe='')}/states/{quote(id, safe='')}"),
         ]
         source.error = StoreUnavailable(f"away: {text}")
-        pages.append(ask(server.url, "/"))
+        pages.append(ask(server.url, "/topologies"))
         rows = ask(server.url, API)
 
     assert [scripts_of(page) for page in pages] == [[]] * 5
@@ -354,7 +361,7 @@ def test_scripts_in_keys_errors_and_ids_of_a_run_are_shown_as_text(tmp_path: Pat
         run.process_all_available()
         page, one = run.page_url or "", quote(EVIL, safe="")
         pages = [
-            ask(page, "/"),
+            ask(page, "/topologies"),
             ask(page, f"/topologies/{one}"),
             ask(page, f"/topologies/{one}/states/count.count"),
             ask(page, f"/topologies/{one}/states/count.count?key={quote(QUOTES)}"),
@@ -384,7 +391,7 @@ def test_each_answer_forbids_scripts_of_others_frames_and_caches(open_page: str)
 
 def test_pages_have_no_script_or_style_inside(open_page: str) -> None:
     """So the policy of the answers can forbid them."""
-    for path in ("/", "/topologies/payments", "/login", "/nowhere"):
+    for path in ("/topologies", "/topologies/payments", "/login", "/nowhere"):
         text = ask(open_page, path).text
 
         assert not re.search(r"<style|<script(?! src=\"/static/)|\sstyle=|\son\w+=", text)

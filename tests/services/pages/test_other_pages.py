@@ -95,7 +95,7 @@ def test_a_thousand_topologies_are_sorted_and_filtered_with_the_same_rows(
     config = AtLeastOnceConfig(carrier="local", slots=1, page=Page(port=0))
     with builder.build_topology().start(None, config) as run:
         chromium.size(1440, 900)
-        chromium.open(str(run.page_url))
+        chromium.open(f"{run.page_url}/topologies")
         chromium.wait("page.asked", "the list is there")
         chromium.run(MANY)
         rows = "document.querySelectorAll('#topologies tbody tr').length"
@@ -131,7 +131,7 @@ def test_the_page_of_an_ensemble_shows_the_summary_and_names_the_page_of_the_run
         PageServer(EnsembleSource(ensemble, "ensemble")) as server,
     ):
         chromium.size(1440, 900)
-        chromium.open(server.url)
+        chromium.open(f"{server.url}/topologies")
         row = "document.querySelector('#topologies tbody tr')"
         chromium.wait(f"{row}?.innerText.includes('running')", "the run is listed")
         chromium.run(f"{row}.querySelector('a').click()")

@@ -165,7 +165,7 @@ def test_text_of_a_run_stays_text(chromium: Browser, tmp_path: Path) -> None:
         assert chromium.console() == []
         chromium.open(f"{run.page_url}{PAGE}/states/totals.totals")
         assert evil in chromium.text("table.rows")
-        chromium.open(f"{run.page_url}")
+        chromium.open(f"{run.page_url}/topologies")
         chromium.wait("document.querySelector('#topologies tbody tr')", "the list is there")
         assert evil in chromium.text("#topologies")
         assert chromium.run("return [window.hacked, document.images.length]") == [None, 0]

@@ -1,10 +1,11 @@
 from __future__ import annotations
 
 import gc
+import os
 from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -12,8 +13,10 @@ from tests.harness.processes import run_child
 from txtopo import Count, Fields, PersistentAggregate, TransactionalTopologyBuilder, open_state
 from txtopo.carriers.daemon import FreezingCollector
 from txtopo.carriers.session import added, not_fetched, open_session, tuned_conf
+from txtopo.carriers.spark_log import short_log
 from txtopo.errors import ConfigError
 from txtopo.spouts import MemoryTransactionalSpout
+from txtopo.uncaught import TRACEBACK
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -60,6 +63,33 @@ def test_a_session_that_was_stopped_is_refused_before_anything_asks_it() -> None
 
     with pytest.raises(ConfigError, match="the Spark session has been stopped"):
         builder.build_topology().start(stopped)
+
+
+def test_a_master_in_place_of_a_session_is_answered_with_what_to_write() -> None:
+    master: Any = "local[2]"
+
+    with pytest.raises(ConfigError, match=r"write open_session\(master='local\[2\]'\)"):
+        open_session(master)
+
+
+def test_a_jvm_that_txtopo_starts_logs_no_stack_traces_unless_the_user_configures_the_log(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    name = "LOG4J_CONFIGURATION_FILE"
+    for each in (name, "SPARK_HOME", "SPARK_CONF_DIR", TRACEBACK):
+        monkeypatch.delenv(each, raising=False)
+    with short_log():
+        assert os.environ[name].endswith("/txtopo/carriers/log4j2.properties")
+    assert name not in os.environ
+
+    monkeypatch.setenv("SPARK_CONF_DIR", str(tmp_path))
+    (tmp_path / "log4j2.properties").touch()
+    with short_log():
+        assert name not in os.environ
+    monkeypatch.delenv("SPARK_CONF_DIR")
+    monkeypatch.setenv(TRACEBACK, "1")
+    with short_log():
+        assert name not in os.environ
 
 
 def test_a_session_elsewhere_is_not_bound_to_this_machine() -> None:

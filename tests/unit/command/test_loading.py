@@ -80,7 +80,7 @@ topology: same-words
 spouts:
   - id: words
     class: txtopo.spouts.MemoryTransactionalSpout
-    arguments: {partitions: {0: [[a]]}, fields: {fields: word string}, take: 1}
+    arguments: {partitions: {0: [[a]]}, fields: {fields: word string}, batch_rows_max: 1}
 bolts:
   - {id: same, class: words_here.Same}
 streams:

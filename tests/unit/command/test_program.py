@@ -12,6 +12,7 @@ from txtopo.command.program import (
     UNREACHABLE,
     WRONG_CALL,
     code_of,
+    in_shell_words,
     run,
 )
 from txtopo.errors import (
@@ -42,6 +43,19 @@ def test_each_kind_of_error_has_a_code() -> None:
     assert code_of(CoordinatorUnavailable("x")) == UNREACHABLE
     assert code_of(StoreUnavailable("x")) == UNREACHABLE
     assert code_of(TooManyDeadLetters("x")) == FAILED
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("start once with Config(allow_change=True)", "start once with --set allow_change=true"),
+        ("Config(allow_change=['columns', 'states'])", "--set allow_change=columns,states"),
+        ("call txtopo.operations.rebuild", "run txtopo rebuild"),
+        ("in txtopo.operations.plan", "in txtopo.operations.plan"),
+    ],
+)
+def test_messages_name_options_and_verbs_of_the_shell(written: str, shown: str) -> None:
+    assert in_shell_words(written) == shown
 
 
 def test_a_deposed_leader_has_a_code_of_its_own_so_that_a_supervisor_starts_it_again() -> None:

@@ -41,6 +41,17 @@ class Fails(BasicBolt):
         raise ValueError("\\x1b[31mnot a word")
 
 
+def in_need():
+    from txtopo.plugins.spouts import Server
+
+    words = MemoryTransactionalSpout({0: [["a"]]}, Fields("word string"), 1)
+    words.connects_to = [Server.of("Kafka", "127.0.0.1:1", 9092)]
+    builder = TransactionalTopologyBuilder("needy", "words", words)
+    counts = PersistentAggregate(open_state("redis://:s3cret-word@127.0.0.1:1"), "word", Count())
+    builder.set_bolt("counts", counts).fields_grouping("words", "word")
+    return builder.build_topology()
+
+
 def failing():
     failing = TransactionalTopologyBuilder("failing", "words", words)
     failing.set_bolt("fails", Fails()).shuffle_grouping("words")
@@ -167,6 +178,22 @@ def test_a_run_ends_when_all_is_processed() -> None:
 
 
 @pytest.mark.integration
+def test_a_local_run_goes_on_and_is_found_by_its_file(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    text = COUNTING.replace("memory:", f"sqlite:///{folder}/counts.db")
+    (folder / "counting_on.py").write_text(text)
+    for end in ("stopped  2 rows", "leading, epoch 2\nstopped\n"):
+        assert run(["run", "counting_on", "--set", "carrier=local", "--available-now"]) == 0
+        assert end in capsys.readouterr().err
+
+    assert run(["list", "--zookeeper", "file:txtopo-progress.db"]) == 0
+    assert "counting" in capsys.readouterr().out
+    assert run(["list"]) == WRONG_CALL
+    assert "or file:txtopo-progress.db, which is here, by --zookeeper" in capsys.readouterr().err
+
+
+@pytest.mark.integration
 def test_a_run_without_rich_prints_lines(folder: Path) -> None:
     (folder / "rich").mkdir()
     (folder / "sitecustomize.py").write_text(
@@ -246,8 +273,22 @@ def test_a_topology_is_explained(capsys: pytest.CaptureFixture[str]) -> None:
     for option, begins in (("--mermaid", "flowchart"), ("--svg", "<svg")):
         assert run(["explain", "counting_here", option]) == 0
         assert capsys.readouterr().out.startswith(begins)
-    assert run(["explain", "counting_here:topology"]) == 0
+    assert run(["explain", "counting_here:topology", "--all"]) == 0
     assert "the handover" in capsys.readouterr().out
+
+
+def test_an_explanation_begins_with_five_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    assert run(["explain", "counting_here:topology"]) == 0
+    heading, *lines = capsys.readouterr().out.split("\n\n")[0].split("\n")
+
+    assert heading.startswith("topology ")
+    assert [line.split()[0] for line in lines] == [
+        "source",
+        "work",
+        "computed",
+        "stored",
+        "failure",
+    ]
 
 
 def test_the_doctor_finds_nothing_wrong_before_the_first_run(
@@ -274,7 +315,7 @@ def test_a_yaml_file_is_explained(folder: Path, capsys: pytest.CaptureFixture[st
     (folder / "counting.yaml").write_text(
         "topology: fails\n"
         "spouts: [{id: words, class: txtopo.spouts.MemoryTransactionalSpout, arguments: "
-        "{partitions: {0: [[a]]}, fields: {fields: word string}, take: 1}}]\n"
+        "{partitions: {0: [[a]]}, fields: {fields: word string}, batch_rows_max: 1}}]\n"
         "bolts: [{id: fails, class: counting_here.Fails}]\n"
         "streams: [{from: words, to: fails, grouping: shuffle}]\n"
     )
@@ -399,6 +440,30 @@ def test_the_doctor_says_which_extra_is_missing_where_its_package_cannot_be_impo
     checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
     assert checks["extra avro"]["status"] == checks["extra protobuf"]["status"] == "none"
     assert "pip install 'txtopo[avro]'" in checks["extra avro"]["found"]
+
+
+def test_the_doctor_says_what_a_topology_lacks(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "redis", None)
+    memory = ("--json", "--set", "zookeeper.hosts=memory")
+
+    assert run(["doctor", *memory, "--topology", "counting_here:in_need"]) == FAILED
+
+    out = capsys.readouterr().out
+    checks = {each["name"]: each for each in document("doctor", out)["checks"]}
+    assert checks["package redis"]["found"] == (
+        "state counts.counts needs the package redis; it is not installed; install it with: "
+        "pip install 'txtopo[redis]'"
+    )
+    for server in "Kafka (spout 'words')", "Redis (state counts.counts)":
+        assert checks[server]["status"] == "failed"
+        assert "127.0.0.1:1 refuses connections" in checks[server]["found"]
+    assert "s3cret-word" not in out
+
+    run(["doctor", *memory, "--topology", "counting_here:topology"])
+    checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
+    assert checks["packages of counting"]["status"] == "ok"
 
 
 def test_the_doctor_says_what_is_there_and_what_to_do(

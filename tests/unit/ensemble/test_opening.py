@@ -32,7 +32,7 @@ MEMORY = Config(zookeeper="memory")
 
 def test_memory_of_its_own_is_opened_with_a_warning(caplog: pytest.LogCaptureFixture) -> None:
     assert isinstance(open_transactional_state(MEMORY.zookeeper, "t"), MemoryTransactionalState)
-    assert "ends with this process" in caplog.text
+    assert "is lost when this process ends" in caplog.text
 
 
 def test_a_shared_ensemble_is_used_without_a_word(caplog: pytest.LogCaptureFixture) -> None:

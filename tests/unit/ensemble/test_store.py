@@ -1,9 +1,12 @@
-"""What every ensemble promises, over the one in memory, ZooKeeper, and ZooKeeper within Spark."""
+"""What every ensemble promises, over those in memory and in a file, and over ZooKeeper."""
 
 from __future__ import annotations
 
+import sqlite3
 from collections.abc import Iterator
+from contextlib import closing
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -23,6 +26,7 @@ from txtopo.ensemble import (
     open_transactional_state,
 )
 from txtopo.ensemble.embedded import EmbeddedServer
+from txtopo.ensemble.progress_file import FileTransactionalState
 from txtopo.errors import BatchMetadataTooLarge
 from txtopo.testing.conformance import TransactionalStateSuite
 from txtopo.testing.conformance.ensemble_fixtures import OpenClient
@@ -44,6 +48,20 @@ class TestMemoryEnsemble(TransactionalStateSuite):
     def expire(self, client: TransactionalState) -> None:
         assert isinstance(client, MemoryTransactionalState)
         client.expire()
+
+
+@pytest.mark.integration  # clients of other processes die
+class TestFile(TransactionalStateSuite):
+    @pytest.fixture
+    def open_client(self, tmp_path: Path) -> OpenClient:
+        return partial(FileTransactionalState, ZooKeeper(f"file:{tmp_path}/progress.db"))
+
+    def expire(self, client: TransactionalState) -> None:
+        """Take the place of the client away, as somebody who believes that its process ended."""
+        assert isinstance(client, FileTransactionalState)
+        with closing(sqlite3.connect(client.path)) as connection, connection:
+            connection.execute("DELETE FROM candidates")
+        client.synchronize()
 
 
 @pytest.mark.service("zookeeper")

@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Callable
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -70,9 +71,16 @@ ON_SPARK = ("transactional_words",)
 def test_an_example_prints_what_it_says(
     main: Main, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}")
+    config = replace(LOCAL, zookeeper=f"file:{tmp_path}/progress.db")
+    main(None, config, f"sqlite:///{tmp_path / 'example.db'}")
+    first = capsys.readouterr().out
 
-    assert capsys.readouterr().out == printed
+    main(None, config, f"sqlite:///{tmp_path / 'example.db'}")
+    again = capsys.readouterr().out
+
+    assert first == printed
+    assert again, "what the store holds is printed by each run"
+    assert printed.endswith(again), "the second run finds nothing left to do"
 
 
 @pytest.mark.parametrize(

@@ -83,7 +83,8 @@ def test_a_topology_counts_into_an_installed_plug_in(
     python = str(environment / "bin" / "python")
     command = [python, "-m", "json_store.word_count", f"{scheme}:{tmp_path / 'counts'}"]
 
-    assert ran(command, environment) == COUNTS
+    for _ in range(2):
+        assert ran(command, tmp_path) == COUNTS
     assert list((tmp_path / "counts").glob("*.json"))
 
 

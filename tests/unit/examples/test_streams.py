@@ -7,6 +7,7 @@ import json
 import random
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -77,11 +78,18 @@ Records = Sequence[Sequence[Any]]
 
 @each_example
 def test_an_example_prints_what_it_says(
-    example: Any, printed: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    example: Any,
+    printed: str,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
 ) -> None:
-    example.main(None, LOCAL, f"sqlite:///{tmp_path / 'example.db'}")
+    monkeypatch.chdir(tmp_path)
+    config = replace(LOCAL, zookeeper=f"file:{tmp_path}/progress.db")
+    for _ in range(2):  # the second run finds nothing left to do
+        example.main(None, config, f"sqlite:///{tmp_path / 'example.db'}")
 
-    assert capsys.readouterr().out == printed
+        assert capsys.readouterr().out == printed
 
 
 @each_example
@@ -90,8 +98,10 @@ def test_an_example_prints_the_same_on_spark(
     example: Any,
     printed: str,
     tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
+    monkeypatch.chdir(tmp_path)
     example.main(spark, Config(zookeeper="memory"), f"sqlite:///{tmp_path / 'example.db'}")
 
     assert capsys.readouterr().out == printed

@@ -96,6 +96,16 @@ def test_each_column_that_cannot_be_decoded_makes_one_dead_letter(
     assert key == ({"base64": "/w=="} if record.name == b"\xff" else record.name and "k")
 
 
+def test_a_record_without_a_required_field_is_a_dead_letter() -> None:
+    """A tombstone has no field at all."""
+    taken = Taken(RecordColumns(("value",), value=Fields("user string!, amount long")))
+    given = [b'{"user": "a"}', b'{"usr": "b"}', b'{"user": null}', None, b'{"user": ""}']
+
+    assert [row["user"] for row in taken.emit(*values(*given))] == ["a", ""]
+    assert [json.loads(letter[3])["offset"] for letter in taken.letters] == [41, 42, 43]
+    assert all("'user' is NULL or missing" in letter[2] for letter in taken.letters)
+
+
 def test_no_good_record_emits_nothing() -> None:
     taken = Taken(RecordColumns(("value",), value=AMOUNTS))
 

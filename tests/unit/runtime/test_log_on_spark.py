@@ -80,6 +80,8 @@ def test_spark_says_nothing_of_what_we_cancel_and_all_else(spark: SparkSession, 
 
     log.warn("Lost task: Job 1 cancelled part of cancelled job group txtopo:words:1:11-20:2#0\nat")
     log.error(f"Failed to update accumulator 0 ({ACCUMULATOR}) for task 0")
+    log.error("Error in TaskCompletionListener")
+    log.error("Exception in task 0.0 in stage 0.0 (TID 0): Python worker exited unexpectedly (x)")
     log.warn("Lost task: Job 1 cancelled part of cancelled job group mine")
     log.error("Failed to update accumulator 7 (org.example.Mine) for task 0")
 

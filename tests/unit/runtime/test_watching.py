@@ -11,12 +11,13 @@ from tests.unit.runtime.loop_world import memory_state, topology_of
 from txtopo import (
     AtLeastOnceConfig,
     Config,
-    ConfigError,
     TopologyBuilder,
     TopologyEvent,
     TopologyListener,
+    ZooKeeper,
 )
 from txtopo.ensemble.memory import MemoryEnsemble
+from txtopo.errors import CoordinatorUnavailable
 from txtopo.runtime import watching
 from txtopo.runtime.handle import RunHandle
 from txtopo.runtime.watching import WATCHERS, RunKind
@@ -121,7 +122,9 @@ def test_an_at_least_once_topology_has_a_watcher_too(made: list[NotingWatcher]) 
 
 
 def test_a_watcher_is_told_that_the_start_has_failed(made: list[NotingWatcher]) -> None:
-    with pytest.raises(ConfigError):
-        topology_of(memory_state()).start(config=Config(carrier="local", zookeeper="none://here"))
+    away = ZooKeeper("127.0.0.1:1", connect_timeout_s=0.01)
 
-    assert made[0].calls == ["around", "exit with ConfigError"]
+    with pytest.raises(CoordinatorUnavailable):
+        topology_of(memory_state()).start(config=Config(carrier="local", zookeeper=away))
+
+    assert made[0].calls == ["around", "exit with CoordinatorUnavailable"]

@@ -11,6 +11,7 @@ import pyarrow as pa
 from txtopo import Config, TransactionAttempt
 from txtopo.collector import BatchOutputCollector
 from txtopo.context import TaskContext
+from txtopo.dead_letters import STREAM
 from txtopo.metadata import Json
 from txtopo.plugins.spouts import (
     LastBatch,
@@ -28,17 +29,25 @@ def context(task: int = 0, tasks: int = 1) -> TaskContext:
 
 
 class Emitted:
-    """Collects what a spout emits, as rows."""
+    """Collects what a spout emits, as rows, and dead letters if there is a list for them."""
 
-    def __init__(self, spout: object) -> None:
+    def __init__(self, spout: object, letters: list[Any] | None = None) -> None:
+        self.letters = letters
         self.rows: list[Row] = []
         self.batches: list[pa.RecordBatch] = []
         self.collector = BatchOutputCollector(
-            "spout", declared_streams(spout), self._take_rows, self._take_batch
+            "spout",
+            declared_streams(spout),
+            self._take_rows,
+            self._take_batch,
+            None if letters is None else 100,
         )
 
     def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:
-        self.rows += [tuple(row) for row in rows]
+        if stream == STREAM and self.letters is not None:
+            self.letters += rows
+        else:
+            self.rows += [tuple(row) for row in rows]
 
     def _take_batch(self, stream: str, batch: pa.RecordBatch) -> None:
         self.batches.append(batch)

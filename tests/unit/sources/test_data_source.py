@@ -159,6 +159,13 @@ def test_a_transactional_state_needs_a_repeatable_reader(folder: Path) -> None:
     assert topology_of(repeatable, storage).id == "lines"
 
 
+def test_fields_in_the_place_of_options_are_answered_with_what_to_write() -> None:
+    fields: Any = Fields("word string")
+
+    with pytest.raises(ConfigError, match=r"write DataSourceSpout\(…, fields=Fields\("):
+        DataSourceSpout("words", fields)
+
+
 def test_what_is_no_source_is_refused(folder: Path) -> None:
     with pytest.raises(ConfigError, match="this is not a source"):
         DataSourceSpout(Path)  # type: ignore[arg-type]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
+from itertools import chain
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -20,6 +23,7 @@ from txtopo.errors import (
     OffsetRegression,
     SourceDataLost,
 )
+from txtopo.sources.files import reading
 from txtopo.spouts import FilesTransactionalSpout
 
 
@@ -42,6 +46,15 @@ def test_csv_knows_nulls_quotes_and_missing_ends(tmp_path: Path) -> None:
     assert sorted(emit(made, metadata), key=str) == sorted(
         [("a,b", 1), (None, 2), ("", 3), (None, None)], key=str
     )
+
+
+@pytest.mark.parametrize("end", ["", "\n"])
+def test_a_value_that_is_missing_at_the_end_of_a_file_is_null(tmp_path: Path, end: str) -> None:
+    """Arrow took it for a value in quotes, since there is one in its line."""
+    (tmp_path / "a.csv").write_text(f'name,amount\n"a",1\n"b",{end}')
+    made = spout(tmp_path)
+
+    assert sorted(emit(made, Planner(made).plan())) == [("a", 1), ("b", None)]
 
 
 def test_csv_without_a_header_is_read_by_position(tmp_path: Path) -> None:
@@ -391,3 +404,104 @@ def test_a_quoted_value_behind_a_carriage_return_ends_with_its_line(
 
     with pytest.raises(EmitError):
         emit(made, metadata)
+
+
+BROKEN = b'name,amount\n"a\nb",1\n5" disk,2\n"c\r\n\n""d""\n,9\n",3\n,4\n"e",5\n"last\nline",6'
+ROWS = [
+    ("a\nb", 1),
+    ('5" disk', 2),
+    ('c\r\n\n"d"\n,9\n', 3),
+    (None, 4),
+    ("e", 5),
+    ("last\nline", 6),
+]
+
+
+@pytest.mark.parametrize("block", [1, 7, 1000])
+@pytest.mark.parametrize(
+    "limits", [{}, {"batch_rows_max": 2}, {"batch_bytes_max": 9}, {"partitions": 3}]
+)
+def test_quoted_values_have_line_breaks_by_choice(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, limits: dict[str, int], block: int
+) -> None:
+    """A file is not divided, whatever the limits."""
+    monkeypatch.setattr(reading, "BLOCK_BYTES", block)
+    for name in ("a", "b"):
+        (tmp_path / name).write_bytes(BROKEN)
+    made = spout(tmp_path, multiline=True, **limits)
+
+    rows = [emit(made, metadata, 2) for metadata in Planner(made).all()]
+    assert sorted(chain(*rows), key=str) == sorted(ROWS * 2, key=str)
+    assert all(len(batch) % len(ROWS) == 0 for batch in rows)
+
+
+@pytest.mark.parametrize("limits", [{"batch_rows_max": 2}, {"batch_bytes_max": 9}])
+def test_a_plan_from_before_multiline_has_each_record_once(
+    tmp_path: Path, limits: dict[str, int]
+) -> None:
+    """It has ranges inside of values. The error said that the option helps, so it does."""
+    (tmp_path / "a").write_bytes(BROKEN)
+    plans = Planner(spout(tmp_path, **limits)).all()
+    made = spout(tmp_path, multiline=True, **limits)
+
+    continued = [*plans[:2], *Planner(made, stored=plans[1]).all()]
+    for batches in (plans, continued):
+        assert list(chain(*(emit(made, metadata, 2) for metadata in batches))) == ROWS
+
+
+def test_without_multiline_a_line_break_in_a_value_is_refused_by_name(tmp_path: Path) -> None:
+    (tmp_path / "a").write_bytes(BROKEN)
+    made = spout(tmp_path, partitions=1)
+
+    with pytest.raises(EmitError, match=r"line 2 of '.*/a' as csv: a quoted.*multiline=True"):
+        emit(made, Planner(made).plan())
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ('name,amount\n"a\nb",1\n"c\n",x\n', "field 'amount' of line 4 of"),
+        ('name,amount\n"a\nb",1\nd,2\n"c,3\ne,4\n', "line 5 of .* no closing quotation mark"),
+        ('"name\n",amount\n1,a\n', "its header has a line break in quotes"),
+    ],
+)
+def test_a_bad_record_of_several_lines_is_named(tmp_path: Path, text: str, told: str) -> None:
+    (tmp_path / "a").write_text(text)
+    made = spout(tmp_path, multiline=True, partitions=1)
+
+    with pytest.raises(EmitError, match=told):
+        emit(made, Planner(made).plan())
+
+
+def test_only_csv_has_values_of_several_lines(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match="multiline=True is for CSV; got format='json'"):
+        spout(tmp_path, "json", multiline=True)
+
+
+REQUIRED = Fields("name string!, amount long")
+
+
+@pytest.mark.parametrize("format", ["csv", "json", "parquet"])
+def test_a_record_without_a_required_field_cannot_be_read(tmp_path: Path, format: Any) -> None:
+    """Another field may be NULL. A value that is missing is one that is NULL."""
+    if format == "csv":
+        (tmp_path / "a").write_text('name,amount\n"",1\n,2\n')
+    elif format == "json":
+        (tmp_path / "a").write_text('{"name": "", "amount": 1}\n{"amount": 2}\n{"name": null}\n')
+    else:
+        pq.write_table(pa.table({"name": ["", None], "amount": [1, 2]}), tmp_path / "a")
+    made = FilesTransactionalSpout(tmp_path, REQUIRED, format, partitions=1)
+    metadata = Planner(made).plan()
+    letters: list[Any] = []
+    emitted = Emitted(made, letters)
+
+    with pytest.raises(EmitError, match=r"field 'name' of (line|row) . of .*NULL or missing, and"):
+        emit(made, metadata)
+    emitter = made.emitter(Config(), context())
+    emitter.emit_batch(TransactionAttempt(1), metadata, emitted.collector)
+    emitted.collector.close()
+
+    assert emitted.rows == [("", 1)]
+    assert [json.loads(letter[3])["file"] for letter in letters] == [str(tmp_path / "a")] * (
+        2 if format == "json" else 1
+    )

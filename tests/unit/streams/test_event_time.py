@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from tests.harness.polling import wait_until
-from tests.unit.streams.times import EVENT, events, marks_of, minutes, tables_of
+from tests.unit.streams.times import EVENT, events, marks_of, minutes, tables_of, without_a_table
 from tests.unit.streams.worlds import LOCAL, run
 from txtopo import Count, Fields, StreamBuilder, TopologyError, open_state
 from txtopo.errors import FieldsError, RecordFailed
@@ -272,20 +272,15 @@ def test_a_row_without_a_usable_time_is_a_dead_letter(url: str, bad: Any) -> Non
 
 
 @pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)
-def test_without_dead_letters_such_a_row_ends_the_run(url: str) -> None:
-    told = "a row of source 'events' has no usable event time in column 'ts'; got NULL, in .*'e2'"
-    with pytest.raises(RecordFailed, match=told):
-        tables_of(counting(url), events(("a", 7), ("a", None)), url)
-
-
-def test_the_row_in_the_message_is_cut(url: str) -> None:
-    """The message goes from task to driver, and into a log."""
+def test_without_any_table_such_a_row_ends_the_run(url: str) -> None:
+    """It has no place, and its text, which goes to the driver and into a log, is cut."""
     rows = events(("a", 7), ("a", None))
     rows[1][1] = "x" * 100_000
 
-    with pytest.raises(RecordFailed) as told:
-        tables_of(counting(url), rows, url)
-    assert len(str(told.value)) < 2000
+    told = "a row of source 'events' has no usable event time in column 'ts'; got NULL, in .*'e2'"
+    with pytest.raises(RecordFailed, match=told) as caught:
+        tables_of(without_a_table, rows, url)
+    assert len(str(caught.value)) < 2000
 
 
 def test_a_row_too_far_ahead_is_a_dead_letter_and_moves_nothing(url: str) -> None:
@@ -351,6 +346,7 @@ def test_a_program_whose_event_time_nobody_uses_keeps_no_marks() -> None:
         "events.times",
         "events.times.refused",
         "rows",
+        "unusable",
     ]
 
 

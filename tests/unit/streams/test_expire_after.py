@@ -163,7 +163,8 @@ topology: counting
 spouts:
   - id: rows
     class: txtopo.spouts.MemoryTransactionalSpout
-    arguments: {partitions: {0: [[a, 1]]}, fields: {fields: "key string, n long"}, take: 1}
+    arguments:
+      {partitions: {0: [[a, 1]]}, fields: {fields: "key string, n long"}, batch_rows_max: 1}
 bolts:
   - id: t
     class: txtopo.PersistentAggregate

@@ -445,8 +445,8 @@ def test_a_source_that_fails_takes_nothing_either(wrong: Any) -> None:
         builder.source("events", EVENTS, **{"event_time": "ts", **wrong})
     builder.source("events", EVENTS, event_time="ts").store(state("t"), key="id")
 
-    components = builder.build_topology().graph.components
-    assert list(components) == ["events", "events.times", "events.times.refused", "t"]
+    components = list(builder.build_topology().graph.components)
+    assert components == ["events", "events.times", "events.times.refused", "t", "unusable"]
 
 
 def test_a_state_that_is_refused_leaves_its_id_free() -> None:

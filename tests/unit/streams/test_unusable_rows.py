@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, cast
@@ -13,7 +14,7 @@ import pytest
 from tests.unit.streams.plain_joins import in_order
 from tests.unit.streams.test_changed_programs import Changing
 from tests.unit.streams.timed_worlds import assert_right, stream_of
-from tests.unit.streams.times import EVENT, at, events, marks_of, tables_of
+from tests.unit.streams.times import EVENT, at, events, marks_of, tables_of, without_a_table
 from tests.unit.streams.worlds import GROUPS, memory_state
 from txtopo import (
     Config,
@@ -100,7 +101,7 @@ def test_the_message_names_both_ends_of_the_usable_times(
 ) -> None:
     told = r"expected a time from 1000-01-01 to 9000-01-01 00:00 UTC; set such rows aside"
     with pytest.raises(RecordFailed, match=told):
-        tables_of(counting(url), [["e1", "a", 1, bad]], url, max_ahead=max_ahead)
+        tables_of(without_a_table, [["e1", "a", 1, bad]], url, max_ahead=max_ahead)
 
 
 @pytest.mark.parametrize("bad", PAST)
@@ -167,9 +168,25 @@ def test_it_is_no_dead_letter_then(url: str) -> None:
     assert not dead
 
 
-def test_without_it_the_message_names_both_choices(url: str) -> None:
-    with pytest.raises(RecordFailed, match="unusable= of the source or dead_letters= of the"):
-        tables_of(counting(url), events(("a", None)), url)
+@pytest.mark.rule("txtopo.streams.event_time", "Rules", 7)
+@pytest.mark.parametrize("marks", [None, "kept"])
+def test_by_default_it_is_kept_as_a_dead_letter_is(
+    url: str, marks: str | None, caplog: pytest.LogCaptureFixture
+) -> None:
+    """The table is beside the marks, in the store that the program uses."""
+    rows = events(("a", 7), ("b", None), ("a", 8), ("b", 9))
+    rows[3][3] = YEAR_9999
+    name = "timed_unusable" if marks is None else "kept_unusable"
+    given = None if marks is None else open_state(url, table=marks)
+    counts, kept = tables_of(counting(url), rows, url, "counts", name, take=3, marks=given)
+
+    assert [row["n"] for row in counts.values()] == [2]
+    letters = [(key, json.loads(row["record"])["id"]) for key, row in sorted(kept.items())]
+    assert letters == [((1, 1), "e2"), ((2, 1), "e4")]
+    assert {row["component"] for row in kept.values()} == {"events"}
+    assert kept[1, 1]["message"].startswith("a row of source 'events' has no usable event time")
+    assert f"txid 1: 1 rows without a usable event time go to state '{name}'" in caplog.text
+    assert marks_of(url, marks or "timed_marks")["mark", "events", '["ts"]', ""] == 8
 
 
 def keeping(streams: Mapping[str, DataStream], state: Any) -> None:
@@ -251,20 +268,21 @@ def test_a_transactional_table_is_refused_below_an_opaque_source(url: str) -> No
         builder.build_topology()
 
 
-def test_a_program_that_has_run_may_begin_to_keep_them_and_end_it() -> None:
+def test_a_program_that_has_run_may_keep_them_elsewhere() -> None:
     """Kept rows stay; what closed stays closed."""
-    world, rows = Changing("memory:"), events(("x", 1), ("x", None), ("x", 7), ("x", 12))
+    world, rows = Changing("memory:"), events(("x", 1), ("x", None), ("x", 2), ("x", 7), ("x", 12))
 
     def keeping(world: Changing, builder: StreamBuilder) -> None:
         world.count(world.source(builder, unusable=world.state("odd")))
 
-    def without(world: Changing, builder: StreamBuilder) -> None:
+    def by_default(world: Changing, builder: StreamBuilder) -> None:
         world.count(world.source(builder))
 
-    world.run(without, s=rows[:1])
-    world.run(keeping, s=rows[:3])
-    world.run(without, s=rows)
+    rows[2][3] = None
+    world.run(by_default, s=rows[:2])
+    world.run(keeping, s=rows)
 
-    assert [row["id"] for row in world.held("odd").values()] == ["e2"]
+    assert [json.loads(row["record"])["id"] for row in world.held("d_unusable").values()] == ["e2"]
+    assert [row["id"] for row in world.held("odd").values()] == ["e3"]
     assert world.counted() == {0: 1, 5: 1, 10: 1}
     assert world.closed == {0: 1, 5: 1}

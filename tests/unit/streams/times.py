@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from tests.unit.streams.worlds import LOCAL, run
-from txtopo import Config, Fields, StreamBuilder, open_state
+from txtopo import BatchBolt, Committer, Config, Fields, StreamBuilder, open_state
 from txtopo.spouts import MemoryTransactionalSpout
 from txtopo.streams import DataStream
 
@@ -41,10 +41,11 @@ def tables_of(
     take: int = 1,
     config: Config = LOCAL,
     dead_letters: Any = None,
+    marks: Any = None,
     **time: Any,
 ) -> list[dict[Any, Any]]:
     """Run a program over one partition, *take* rows a txid; return what some tables hold."""
-    builder = StreamBuilder("timed", dead_letters=dead_letters)
+    builder = StreamBuilder("timed", dead_letters=dead_letters, marks=marks)
     spout = MemoryTransactionalSpout({0: rows}, EVENT, take)
     declared: Mapping[str, Any] = {"event_time": "ts", "max_ahead": None, **time}
     program(builder, builder.source("events", spout, **declared))
@@ -54,6 +55,21 @@ def tables_of(
         with open_state(url, table=name).reader() as reader:
             found.append(dict(reader.items()))
     return found
+
+
+class KeepsNothing(BatchBolt, Committer):
+    """A committer that keeps nothing."""
+
+    def prepare(self, config: Any, context: Any, collector: Any, attempt: Any) -> None: ...
+
+    def execute(self, tuple: Any) -> None: ...
+
+    def finish_batch(self) -> None: ...
+
+
+def without_a_table(builder: StreamBuilder, rows: DataStream) -> None:
+    """A program without any table."""
+    rows.to(KeepsNothing(), id="nothing")
 
 
 def marks_of(url: str, table: str) -> dict[Any, Any]:

@@ -36,9 +36,11 @@ from txtopo.errors import FieldsError, TopologyError
 from txtopo.explanation.explaining import explain_topology
 from txtopo.explanation.explanation import Explanation
 from txtopo.operations.fork import _notes, _refused
+from txtopo.runtime.needs import needed_servers
 from txtopo.runtime.run_context import open_states
 from txtopo.runtime.scheduler import ThreadScheduler
 from txtopo.runtime.spout_planner import SpoutPlanner
+from txtopo.servers import Server
 from txtopo.spouts import (
     ClockTransactionalSpout,
     MemorySpout,
@@ -183,6 +185,10 @@ READ: dict[str, tuple[object, Callable[[Traits], object]]] = {
     "needs_planned_time": (True, lambda told: topology(told).needs_planned_time),
     "lookups": ({"shops": None}, lambda told: topology(told).lookups),
     "client_modules": (("pika",), lambda told: topology(told).client_modules),
+    "connects_to": (
+        [Server("the shop", (("shop", 443),))],
+        lambda told: needed_servers(topology(told), Config(zookeeper="memory")),
+    ),
     "operators": (("map",), lambda told: explained(told).components[1].operators),
     "repeatable": (
         False,

@@ -56,6 +56,21 @@ def test_without_a_terminal_the_last_line_is_that_of_the_last_commit() -> None:
     assert len(shown.getvalue().splitlines()) == 2
 
 
+def test_a_line_that_was_printed_late_counts_so_that_no_other_follows_at_once() -> None:
+    """Batches arrive in bursts: the first of a burst printed a second line, with another rate."""
+    shown = io.StringIO()
+    bar = ProgressBar(line_every_s=0.05, console=Console(file=shown, width=200))
+    bar.on_change(BatchCommitted(progress(1, timestamp_s=100.0)))
+    bar.on_change(BatchCommitted(progress(2, timestamp_s=100.0)))
+    wait_until(lambda: len(shown.getvalue().splitlines()) == 2, "there is a second line")
+
+    bar.on_change(BatchCommitted(progress(3, timestamp_s=100.06)))
+    lines = shown.getvalue().splitlines()
+    bar.close()
+
+    assert [line.split()[1] for line in lines] == ["1", "2"]
+
+
 def test_without_a_terminal_the_end_is_shown_at_once_and_failures_are_left_to_the_log() -> None:
     shown = io.StringIO()
     bar = ProgressBar(line_every_s=1000, console=Console(file=shown, width=200))
@@ -80,8 +95,8 @@ def test_the_end_shows_no_rate_and_nothing_in_flight_since_there_is_none(termina
     bar.on_change(Stopped("counts", None))
 
     # On a terminal what the bar showed last stands above the line.
-    ended = shown.getvalue().split("txid 4")[-1]
-    assert "stopped  400 rows" in ended
+    ended = shown.getvalue().split("txid 4" if terminal else "stopped")[-1]
+    assert "stopped  400 rows" in shown.getvalue()
     assert "lag 0:7" in ended
     assert "rows/s" not in ended
     assert "processing" not in ended

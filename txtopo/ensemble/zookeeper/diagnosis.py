@@ -11,6 +11,8 @@ import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from txtopo.connecting import why_not
+
 ANSWER_S = 5.0
 """Limit for connecting to a host, and again for its answer. A busy server is slow in the handshake.
 All hosts are asked at the same time."""
@@ -41,12 +43,8 @@ def why_unreachable(hosts: Sequence[tuple[str, int]], tls: ssl.SSLContext | None
 def _found(host: str, port: int, tls: ssl.SSLContext | None) -> str:
     try:
         connection = socket.create_connection((host, port), ANSWER_S)
-    except (socket.gaierror, UnicodeError):
-        return "cannot be resolved"
-    except ConnectionRefusedError:
-        return "refuses connections, nothing listens there"
-    except OSError as error:
-        return f"cannot be connected to ({error})"
+    except (OSError, ValueError) as error:
+        return why_not(error)
     with connection:
         try:
             if tls is None:

@@ -39,6 +39,7 @@ from txtopo.kafka.formats.debezium_values import (
     converter,
 )
 from txtopo.kafka.formats.record_format import Part, RecordFormat, Row, RowReader
+from txtopo.servers import Server
 from txtopo.tuples import Field, Fields
 
 if TYPE_CHECKING:
@@ -106,6 +107,12 @@ class Debezium(RecordFormat):
         timeline: str = "timeline",
     ) -> None:
         self._columns = fields if isinstance(fields, Fields) else Fields(fields)
+        if self._columns.required:
+            raise ConfigError(
+                f"column {self._columns.required[0]!r} of Debezium is required, but a delete has "
+                "only the key; leave out its !; the columns of the key are never NULL",
+                setting="fields",
+            )
         self._key = (key,) if isinstance(key, str) else tuple(key)
         self._columns.select(self._key)
         self._names = (op, position, timeline)
@@ -144,6 +151,11 @@ class Debezium(RecordFormat):
     def modules(self) -> tuple[str, ...]:
         """The modules of Avro, if the records are Avro."""
         return () if self._avro is None else self._avro.modules
+
+    @property
+    def connects_to(self) -> tuple[Server, ...]:
+        """The schema registry, if the records are Avro."""
+        return () if self._avro is None else self._avro.connects_to
 
     def fields(self, part: Part) -> Fields:
         """Return the columns of the table, and the three that say what happened and where."""

@@ -6,6 +6,8 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Protocol
 
+from txtopo.servers import Server
+
 if TYPE_CHECKING:
     from confluent_kafka import Message
 
@@ -25,6 +27,11 @@ class RecordFormat(ABC):
     @abstractmethod
     def modules(self) -> tuple[str, ...]:
         """The modules that read the format, beside confluent-kafka's client."""
+
+    @property
+    def connects_to(self) -> tuple[Server, ...]:
+        """The server that has the schemas, if there is one."""
+        return ()
 
     @abstractmethod
     def fields(self, part: Part) -> Fields:

@@ -23,6 +23,7 @@ from urllib.parse import unquote, urlsplit
 from txtopo.errors import ConfigError, FieldsError, TxtopoError, ValueRefusedError, text_of
 from txtopo.extras import require
 from txtopo.kafka.formats.record_format import Part, RecordFormat, Row
+from txtopo.servers import Server
 from txtopo.state.registry import redacted_url
 from txtopo.tuples import Field, Fields, Tuple
 
@@ -128,6 +129,12 @@ class SchemaFormat(RecordFormat):
     def modules(self) -> tuple[str, ...]:
         """The module that reads and writes the format."""
         return (self.module,)
+
+    @property
+    def connects_to(self) -> tuple[Server, ...]:
+        """The schema registry."""
+        port = 443 if self._registry.startswith("https:") else 80
+        return (Server.of("the schema registry", self._registry, port),)
 
     def fields(self, part: Part) -> Fields:
         """Return the columns; a schema that is not a record is one column, named for the part."""

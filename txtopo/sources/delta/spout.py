@@ -30,9 +30,10 @@ from txtopo.sources.delta.log import (
 from txtopo.sources.values import (
     INT96_UNIT,
     UnreadableRow,
+    check_required,
     damaged,
     first_unreadable,
-    fitted_column,
+    fitted_field,
 )
 from txtopo.spouts.dataframe import DataFrameTransactionalSpout
 from txtopo.spouts.spout import TransactionalEmitter, TransactionalSpout
@@ -47,7 +48,7 @@ if TYPE_CHECKING:
 class DeltaTransactionalSpout(TransactionalSpout):
     """Reads the rows appended to a Delta table, or all of its changes, version by version.
 
-    Delivery: transactional. A batch is a range of files of the table's log, which a replay reads
+    Delivery: transactional. A batch is a range of files in the table's log, which a replay reads
     again. Each appended row is emitted in exactly one batch. If a file or a log entry is removed
     (VACUUM, ``delta.logRetentionDuration``) before its rows are committed, the run stops with
     ``SourceDataLost``; with ``OffsetRegression`` if the table is deleted and recreated, or an
@@ -55,11 +56,11 @@ class DeltaTransactionalSpout(TransactionalSpout):
 
     A version that deletes, updates or overwrites rows also stops the run, unless ``changes`` names
     a boolean field. Then each deleted row is emitted again, with true in that field; an updated row
-    is emitted as deleted in its old form, and in its new form. ``PersistentAggregate(…,
+    is emitted twice: its old form as deleted, and its new form. ``PersistentAggregate(…,
     retracted=that field)`` retracts deleted rows. The change data feed
-    (``delta.enableChangeDataFeed``) may be off. Batches are smaller if it is on: without it an
-    update rewrites a whole file, so the rows that it does not change are deleted and inserted as
-    well. With ``changes`` a version is never divided between batches.
+    (``delta.enableChangeDataFeed``) may be off. Batches are smaller if it is on: without it, an
+    update rewrites a whole file, so unchanged rows are deleted and inserted too. With ``changes``,
+    a version is never divided between batches.
 
     The driver plans versions that exist, from the log only. The tasks read the files with pyarrow,
     each file in one task; no JVM is needed. Columns are matched by name; a column that an older
@@ -71,7 +72,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         changes: Name of a boolean field, not of a column, that is true for deleted rows; None for a
             table to which rows are only appended.
         starting_version: The first version to read; 0 reads everything that was ever appended, as
-            far as the log has it.
+            far back as the log goes.
         batch_versions_max: Maximum versions of a batch.
         batch_files_max: Maximum files of a batch.
         batch_bytes_max: Maximum bytes of a batch; a larger file is a batch of its own.
@@ -212,7 +213,7 @@ class DeltaEmitter(TransactionalEmitter):
         self, log: DeltaLog, fields: Fields, changes: str | None, context: TaskContext
     ) -> None:
         self._log = log
-        self._schema = fields.arrow_schema()
+        self._schema = fields.read_schema()
         self._changes = changes
         self._context = context
 
@@ -295,9 +296,11 @@ class DeltaEmitter(TransactionalEmitter):
         if field.name == self._changes:
             return _went(table, file)
         if field.name in table.column_names:
-            return fitted_column(table.column(field.name), field.type)
+            return fitted_field(table.column(field.name), field)
         value = partition_value(file.partition.get(field.name), field.type)
-        return pa.repeat(value, table.num_rows)
+        column = pa.repeat(value, table.num_rows)
+        check_required(column, field)
+        return column
 
     def _unreadable(
         self, version: int, file: ChangedFile, row: int | None, bad: UnreadableRow
@@ -333,8 +336,8 @@ class DeltaDataFrameSpout(DataFrameTransactionalSpout):
     """A ``DeltaTransactionalSpout`` whose files Spark reads, for topologies of DataFrames.
 
     Delivery: transactional, like that spout. The driver takes the files of a batch from the log,
-    and Spark reads them as Parquet, so it needs no jars of Delta. Spark must reach the table under
-    the same path or URL.
+    and Spark reads them as Parquet, so Delta's jars are not needed. Spark must reach the table
+    under the same path or URL.
 
     Args:
         table: Path or URL of the table.

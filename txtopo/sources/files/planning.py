@@ -351,7 +351,7 @@ class FilesCoordinator(TransactionalCoordinator):
             opened = None if taken.rest is None else (file, taken.rest)
             if taken.range.weight:
                 ranges.append(taken.range)
-            counted = None if self._format.compression(file.name) else taken.rows
+            counted = None if self._format.undivided(file.name) else taken.rows
             total = None if total is None or counted is None else total + counted
             rows = None if rows is None else rows - taken.rows
             size = None if size is None else size - self._bytes(taken)
@@ -359,14 +359,15 @@ class FilesCoordinator(TransactionalCoordinator):
 
     def _fits(self, file: SourceFile, rows: int | None, size: int | None) -> bool:
         """Return whether a file fits into the rest of the batch; one that can be divided does."""
-        if not self._format.compression(file.name):
+        if not self._format.undivided(file.name):
             return True
         return rows is None and (size is None or file.size <= size)
 
     def _take(self, file: SourceFile, start: int, rows: int | None, size: int | None) -> FilePart:
-        if self._format.compression(file.name):
-            # Its rows are not counted, so it fills a batch that is limited by rows.
-            return FilePart(FileRange(file, 0, None), None, rows or 0)
+        if self._format.undivided(file.name):
+            # Its rows are not counted, so it fills a batch that is limited by rows. A start after
+            # 0 is from a plan that was made without multiline.
+            return FilePart(FileRange(file, start, None), None, rows or 0)
         if self._format.lines:
             return self._take_lines(file, start, rows, size)
         if rows is None and size is None:

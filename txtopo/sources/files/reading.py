@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
+from functools import partial
 from typing import IO, TYPE_CHECKING
 
 from txtopo.attempt import TransactionAttempt
@@ -14,8 +15,15 @@ from txtopo.disk_errors import failure
 from txtopo.errors import EmitError, TxtopoError
 from txtopo.fitting import check_texts
 from txtopo.metadata import Json
-from txtopo.sources.files.source import FileFormat, FileRange, FileSource, SourceFile, from_json
-from txtopo.sources.json_objects import bytes_of, objects
+from txtopo.sources.files.source import (
+    FileFormat,
+    FileRange,
+    FileSource,
+    SourceFile,
+    from_json,
+    is_open,
+)
+from txtopo.sources.json_objects import SAMPLE_RECORDS_MAX, bytes_of, objects, seen_fields
 from txtopo.sources.values import (
     INT96_UNIT,
     UnreadableRow,
@@ -37,6 +45,9 @@ EMIT_ROWS_MAX = 100_000
 
 # Large enough that starting a parser costs nothing, small enough for many tasks on one machine.
 BLOCK_BYTES = 8 * 1024 * 1024
+
+# A missing quotation mark makes a record of the rest of the file, which is not taken into memory.
+RECORD_BYTES_MAX = 64 * 1024 * 1024
 
 _TAIL_BYTES = 64 * 1024
 
@@ -90,8 +101,9 @@ class FilesEmitter(TransactionalEmitter):
         self._source = source
         self._format = format
         self._fields = fields
-        self._schema = fields.arrow_schema()
+        self._schema = fields.read_schema()
         self._context = context
+        self._looked = False
 
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
@@ -163,18 +175,30 @@ class FilesEmitter(TransactionalEmitter):
 
     def _lines(self, each: FileRange, collector: BatchOutputCollector) -> Iterator[pa.Table]:
         header = self._header(each.file)
+        start, end = each.start, each.end
+        if self._format.multiline:
+            each = each._replace(start=0)  # records are found from the beginning of the file
         before = at = 0
         with self._opened(each.file) as opened:
-            for block in line_blocks(opened, each.start, each.end):
-                body = block
-                if each.start == 0 and not at:
-                    body = _without_beginning(body, header)
-                skipped = block.count(b"\n") - body.count(b"\n"), len(block) - len(body)
+            for block in self._blocks(opened, each):
+                first, last = 0, len(block)
+                if self._format.multiline and (start or end is not None):
+                    # A plan that was made without multiline has ranges inside of files.
+                    starts = partial(_record_at, self._format.plain_lines(block))
+                    first, last = starts(start - at), last if end is None else starts(end - at)
+                if start == 0 and not at:
+                    first = _beginning(block, header)
+                body = block[first:last]
                 if body.strip(b"\r\n") or (body and self._format.name == "text"):
-                    start = before + skipped[0], at + skipped[1]
-                    yield self._parsed(body, header, each, start, collector)
+                    place = before + block.count(b"\n", 0, first), at + first
+                    yield self._parsed(body, header, each, place, collector)
                 before += block.count(b"\n")
                 at += len(block)
+
+    def _blocks(self, opened: pa.NativeFile, each: FileRange) -> Iterator[bytes]:
+        if self._format.multiline:
+            return _record_blocks(opened, self._format)
+        return line_blocks(opened, each.start, each.end)
 
     def _parsed(
         self,
@@ -185,10 +209,14 @@ class FilesEmitter(TransactionalEmitter):
         collector: BatchOutputCollector,
     ) -> pa.Table:
         """Return lines as columns; *before* are the lines and bytes of the range before them."""
+        if self._format.name == "json" and not self._looked:
+            self._looked = True
+            lines = body.split(b"\n", SAMPLE_RECORDS_MAX)[:SAMPLE_RECORDS_MAX]
+            collector.saw(seen_fields(lines, self._fields.names))
         try:
             return self._parse(body, header, self._schema)
         except (ValueError, TypeError) as error:
-            lines = _split(body)
+            lines = _split(body, self._format)
 
             def read(start: int, end: int, schema: pa.Schema) -> pa.Table:
                 return self._parse(b"".join(lines[start:end]), header, schema)
@@ -196,10 +224,11 @@ class FilesEmitter(TransactionalEmitter):
             # A type that text cannot have is not the fault of a line.
             if isinstance(error, TypeError) or not collector.takes_dead_letters:
                 bad = first_unreadable(len(lines), self._schema, read)
-                line = None
+                number = None
                 if bad.row is not None:
-                    line = self._lines_before(each) + before[0] + bad.row + 1
-                raise self._bad(each.file, "line", line, bad, error) from error
+                    newlines = _newlines(lines[: bad.row])
+                    number = self._lines_before(each) + before[0] + newlines + 1
+                raise self._bad(each.file, "line", number, bad, error) from error
 
         counted = each.start <= COUNTED_BYTES_MAX
         first = self._lines_before(each) + before[0] + 1 if counted else None
@@ -207,7 +236,7 @@ class FilesEmitter(TransactionalEmitter):
 
         def refuse(row: int, error: Exception) -> None:
             bad = first_unreadable(1, self._schema, lambda a, b, some: read(row + a, row + b, some))
-            line = None if first is None else first + row
+            line = None if first is None else first + _newlines(lines[:row])
             place: dict[str, Json] = {"file": each.file.name}
             place |= {} if line is None else {"line": line}
             place |= {"byte": at + sum(map(len, lines[:row]))}
@@ -262,9 +291,11 @@ class FilesEmitter(TransactionalEmitter):
         if self._format.name != "csv" or not self._format.header:
             return None
         with self._opened(file) as opened:
-            line = first_line(opened).decode()
+            line = first_line(opened)
+        if self._format.multiline and is_open(line, self._format.delimiter):
+            raise ValueError("its header has a line break in quotes; expected it in one line")
         try:
-            header = next(csv.reader([line], delimiter=self._format.delimiter), [])
+            header = next(csv.reader([line.decode()], delimiter=self._format.delimiter), [])
         except csv.Error as error:
             raise ValueError(f"its header is not a line of CSV: {error}") from error
         _check_columns(list(self._fields.names), header)
@@ -315,11 +346,15 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
         raise failure(f"read {file.name!r}", error) from error
 
 
-def _without_beginning(block: bytes, header: list[str] | None) -> bytes:
-    """Return the first block of a file without the header of CSV, or without a byte order mark."""
+def _beginning(block: bytes, header: list[str] | None) -> int:
+    """Return where the rows of the first block begin, after a header or a byte order mark."""
     if header is not None:
-        return block.partition(b"\n")[2]
-    return block.removeprefix(_MARK)
+        return block.find(b"\n") + 1 or len(block)
+    return len(_MARK) if block.startswith(_MARK) else 0
+
+
+def _newlines(lines: Sequence[bytes]) -> int:
+    return sum(line.count(b"\n") for line in lines)
 
 
 def _joined(parts: Iterator[pa.Table], schema: pa.Schema) -> pa.Table:
@@ -328,8 +363,12 @@ def _joined(parts: Iterator[pa.Table], schema: pa.Schema) -> pa.Table:
     return pa.concat_tables([schema.empty_table(), *parts])
 
 
-def _split(body: bytes) -> list[bytes]:
-    lines = [line + b"\n" for line in body.split(b"\n")]
+def _split(body: bytes, format: FileFormat) -> list[bytes]:
+    """Return the records, each with a newline at its end."""
+    lines, start = [], 0
+    for line in format.plain_lines(body).split(b"\n"):
+        lines.append(body[start : start + len(line)] + b"\n")
+        start += len(line) + 1
     return lines if lines[-1] != b"\n" else lines[:-1]
 
 
@@ -343,12 +382,14 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
     )
 
     def parsed(lines: bytes, asked: pa.Schema = asked) -> pa.Table:
+        # Without it, Arrow takes an empty value at the very end for one in quotes, if there is any.
+        lines = lines if lines.endswith(b"\n") else lines + b"\n"
         return arrow_csv.read_csv(
             pa.BufferReader(lines),
             arrow_csv.ReadOptions(
                 use_threads=False, block_size=len(lines) + 1, column_names=header
             ),
-            arrow_csv.ParseOptions(delimiter=format.delimiter),
+            arrow_csv.ParseOptions(delimiter=format.delimiter, newlines_in_values=format.multiline),
             arrow_csv.ConvertOptions(
                 column_types=asked,
                 include_columns=asked.names,
@@ -358,8 +399,16 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
             ),
         )
 
-    table = parsed(block)
-    if b'"' in block:
+    try:
+        table = parsed(block)
+    except pa.ArrowInvalid as error:
+        if is_open(block, format.delimiter):
+            raise ValueError(_unclosed(format)) from error
+        raise
+    if format.multiline:
+        if is_open(block, format.delimiter):
+            raise ValueError(_unclosed(format))
+    elif b'"' in block:
         lines = list(filter(None, block.replace(b"\r\n", b"\n").split(b"\n")))
         rows = len(lines)
         if b"\r" in block and b"\r" in b"".join(lines):
@@ -370,7 +419,7 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         once, twice = (parsed(b"\n".join(lines[-1:] * times)).num_rows for times in (1, 2))
         if table.num_rows < rows or twice < 2 * once:
             # If a range ended between the two lines, the value would be different.
-            raise ValueError("a quoted value continues behind the end of its line")
+            raise ValueError(_unclosed(format))
     doubtful = _doubtful(block, table.select(asked.names))
     if doubtful:
         texts = parsed(block, pa.schema([(name, pa.string()) for name in doubtful]))
@@ -380,6 +429,15 @@ def _csv(block: bytes, header: list[str], format: FileFormat, schema: pa.Schema)
         if pa.types.is_binary(field.type):
             table = table.set_column(at, field.name, bytes_of(table.column(field.name)))
     return fitted(table, schema)
+
+
+def _unclosed(format: FileFormat) -> str:
+    if format.multiline:
+        return "a quoted value has no closing quotation mark"
+    return (
+        "a quoted value continues after the end of its line; if values may have line breaks, give "
+        "the spout multiline=True"
+    )
 
 
 def _doubtful(block: bytes, table: pa.Table) -> list[str]:
@@ -430,6 +488,35 @@ def _check_columns(wanted: list[str], there: list[str]) -> None:
     doubled = [name for name in wanted if there.count(name) > 1]
     if doubled:
         raise ValueError(f"it has column {doubled[0]!r} more than once: {', '.join(there)}")
+
+
+def _record_blocks(file: IO[bytes], format: FileFormat) -> Iterator[bytes]:
+    """Yield a file of CSV whose values may have line breaks, in blocks of whole records.
+
+    Raises:
+        ValueError: A record is too long; probably a quotation mark is missing.
+    """
+    rest = b""
+    while chunk := file.read(BLOCK_BYTES):
+        rest += chunk
+        border = format.plain_lines(rest).rfind(b"\n") + 1
+        if border:
+            yield rest[:border]
+            rest = rest[border:]
+        elif len(rest) > RECORD_BYTES_MAX:
+            raise ValueError(
+                f"a record has more than {RECORD_BYTES_MAX} bytes; got {rest[:100]!r}…; is a "
+                "closing quotation mark missing?"
+            )
+    if rest:
+        yield rest
+
+
+def _record_at(lines: bytes, at: int) -> int:
+    """Return where the first record begins that begins at a byte of a block or later."""
+    if at <= 0:
+        return 0
+    return lines.find(b"\n", at - 1) + 1 or len(lines)
 
 
 def line_blocks(file: IO[bytes], start: int, end: int | None) -> Iterator[bytes]:

@@ -10,7 +10,8 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cache
 from typing import TYPE_CHECKING, Literal, NamedTuple
 
 from txtopo.disk_errors import failure
@@ -37,7 +38,6 @@ FORMATS = ("csv", "json", "text", "parquet")
 METADATA_VERSION = 1
 """The version of the stored form of a batch's metadata."""
 
-# Read as one range, since a compressed stream cannot be read from its middle.
 _COMPRESSIONS = {".gz": "gzip", ".bz2": "bz2", ".zst": "zstd"}
 
 
@@ -262,12 +262,14 @@ class FileFormat:
             fields, in order.
         delimiter: CSV: what separates values.
         null_values: CSV: unquoted texts that mean NULL.
+        multiline: CSV: whether a quoted value may have line breaks.
     """
 
     name: FormatName
     header: bool = True
     delimiter: str = ","
     null_values: tuple[str, ...] = ("",)
+    multiline: bool = field(default=False, repr=False)  # an identity of a lookup is its repr
 
     def __post_init__(self) -> None:
         if self.name not in FORMATS:
@@ -280,11 +282,34 @@ class FileFormat:
                 f"delimiter is wrong; got {self.delimiter!r}; expected a character",
                 setting="delimiter",
             )
+        if self.multiline and self.name != "csv":
+            raise ConfigError(
+                f"multiline=True is for CSV; got format={self.name!r}; leave it out",
+                setting="multiline",
+            )
 
     @property
     def lines(self) -> bool:
-        """Whether a record is a line, so that a file can be divided at any byte."""
+        """Whether a file consists of lines, so that its ranges are in bytes."""
         return self.name != "parquet"
+
+    def undivided(self, name: str) -> bool:
+        """Return whether a batch has a file of this name as a whole, and its rows are not counted.
+
+        A compressed stream cannot be read from its middle. Nor can values with line breaks: only
+        what is before a quotation mark shows whether it begins a value or ends one.
+        """
+        return self.multiline or self.compression(name) is not None
+
+    def plain_lines(self, block: bytes) -> bytes:
+        """Return a block of the same length that has newlines only where a record ends.
+
+        Args:
+            block: Bytes of a file, from the beginning of a record on.
+        """
+        if not self.multiline or b'"' not in block:
+            return block
+        return _plain_lines(block, self.delimiter)
 
     def compression(self, name: str) -> str | None:
         """Return the compression of a file, by its name; None for none.
@@ -318,6 +343,22 @@ class FileFormat:
                 'Fields("line string")',
                 setting="fields",
             )
+
+
+def is_open(block: bytes, delimiter: str) -> bool:
+    """Return whether a quoted value of CSV has no closing quotation mark in a block."""
+    return b'"' in block and not _plain_lines(block + b"\n", delimiter).endswith(b"\n")
+
+
+def _plain_lines(block: bytes, delimiter: str) -> bytes:
+    return _quoted(delimiter).sub(lambda found: found[0].replace(b"\n", b" "), block)
+
+
+@cache
+def _quoted(delimiter: str) -> re.Pattern[bytes]:
+    """Return the pattern of a quoted value, which begins a value, and may be open at the end."""
+    before = rb"(?:(?<=[\r\n%s])|\A(?:\xef\xbb\xbf)?)" % re.escape(delimiter.encode())
+    return re.compile(before + rb'"[^"]*(?:""[^"]*)*(?:"|\Z)')
 
 
 class FileRange(NamedTuple):

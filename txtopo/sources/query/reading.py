@@ -14,7 +14,7 @@ from txtopo.fitting import fitted_values
 from txtopo.metadata import Json
 from txtopo.sources.query.keys import Key
 from txtopo.sources.query.source import QuerySource
-from txtopo.sources.values import first_unreadable, fitted_column
+from txtopo.sources.values import first_unreadable, fitted_field
 from txtopo.spouts.spout import TransactionalEmitter
 
 if TYPE_CHECKING:
@@ -33,7 +33,7 @@ class QueryEmitter(TransactionalEmitter):
     ) -> None:
         self._source = source
         self._may_change = may_change
-        self._schema = source.fields.arrow_schema()
+        self._schema = source.fields.read_schema()
         self._context = context
 
     def emit_batch(
@@ -108,7 +108,7 @@ class QueryEmitter(TransactionalEmitter):
             arrays = []
             for field in schema:
                 values = fitted_values(kinds[field.name], columns[names.index(field.name)])
-                arrays.append(fitted_column(pa.array(values, field.type), field.type))
+                arrays.append(fitted_field(pa.array(values, field.type), field))
             return pa.RecordBatch.from_arrays(arrays, schema=schema)
 
         try:

@@ -19,11 +19,17 @@ from txtopo.errors import (
     SourceDataLost,
     TopologyChanged,
 )
-from txtopo.extras import require
+from txtopo.extras import EXTRAS, require
 from txtopo.metadata import Json
+from txtopo.servers import Server
 from txtopo.sources.query.keys import EXPECTED, KEY_TYPES, Gap, Key, PlannedKeys
 from txtopo.spouts.spout import other_position
-from txtopo.sql_sessions import read_json_as_text, set_up_mysql_query, set_up_postgresql
+from txtopo.sql_sessions import (
+    database_servers,
+    read_json_as_text,
+    set_up_mysql_query,
+    set_up_postgresql,
+)
 from txtopo.tuples import Fields
 
 if TYPE_CHECKING:
@@ -369,6 +375,24 @@ class QuerySource:
         if not isinstance(kept, int):
             raise TypeError(f"{kept!r:.100} is not a number")
         return kept
+
+
+def modules_of(url: str) -> tuple[str, ...]:
+    """Return the modules that read a database, as far as they are ours to choose or an extra's."""
+    scheme = url.partition(":")[0]
+    driver = _DRIVERS.get(scheme, scheme.partition("+")[2])
+    return ("sqlalchemy", driver) if driver in EXTRAS else ("sqlalchemy",)
+
+
+def servers_of(url: str) -> tuple[Server, ...]:
+    """Return the server of a database; none for a file, or for a URL that cannot be read."""
+    from sqlalchemy import make_url
+    from sqlalchemy.exc import ArgumentError
+
+    try:
+        return database_servers(make_url(url))
+    except (ArgumentError, ValueError):
+        return ()  # the first connection says what is wrong with it
 
 
 def _set_time_zone(driver: Any, _: object) -> None:

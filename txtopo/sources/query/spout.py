@@ -10,12 +10,13 @@ from urllib.parse import unquote
 from txtopo.config import ChangeKind, Config
 from txtopo.context import TaskContext
 from txtopo.errors import ConfigError
+from txtopo.instead import known_arguments
 from txtopo.metadata import Json
 from txtopo.setting_checks import check_text
 from txtopo.sources.query.keys import check_key
 from txtopo.sources.query.planning import QueryCoordinator
 from txtopo.sources.query.reading import QueryEmitter
-from txtopo.sources.query.source import QuerySource
+from txtopo.sources.query.source import QuerySource, modules_of, servers_of
 from txtopo.spouts.spout import TransactionalSpout, check_min_batch_rows
 from txtopo.tuples import Fields
 
@@ -23,9 +24,9 @@ from txtopo.tuples import Fields
 class QueryTransactionalSpout(TransactionalSpout):
     """Reads the rows of a SQL table or query in the order of a growing key, with SQLAlchemy.
 
-    Delivery: transactional. A batch is a range of keys together with its number of rows. If a task
-    finds another number of rows in its part of the range, the run stops with ``SourceDataLost``. It
-    also stops when unread rows at the end of the table are gone. Rows must not be changed, nor
+    Delivery: transactional. A batch is a range of keys, with its number of rows. If a task finds
+    another number of rows in its part of the range, the run stops with ``SourceDataLost``. It also
+    stops if unread rows at the end of the table have disappeared. Rows must not be changed, nor
     deleted before their batch is committed. Each row is then emitted in exactly one batch, on one
     condition, which applies to every reader of a table:
 
@@ -33,24 +34,24 @@ class QueryTransactionalSpout(TransactionalSpout):
     sequence, an identity column or ``now()`` assigns a key when a row is inserted, but others see
     the row only when its transaction is committed. If a larger key was read before that, the row
     would be skipped, and nothing could notice. So the spout reads up to a key only when it has seen
-    the key for ``settle_s`` seconds. Set it to more seconds than the longest transaction that
-    inserts rows takes; and if several rows have one key, to more than the time between the first
-    and the last of them. 0 is right if the table no longer grows, or if only one transaction at a
-    time inserts.
+    the key for ``settle_s`` seconds. Set it to more than the duration of the longest transaction
+    that inserts rows; if several rows have the same key, also to more than the time between the
+    first and the last of them. 0 is correct if the table no longer grows, or if only one
+    transaction inserts at a time.
 
-    A key that is a time is read when the time has come, by the clock of the database in UTC: a row
-    of a writer whose clock is ahead waits, and a warning, the page and the metrics report it. A
-    date has come when its day is over. A number is read however far it is ahead. If rows are then
-    added with lower numbers that count as read, or with the last key that was read, the run ends
-    with ``OffsetRegression``.
+    If the key is a time, a row is read once that time has passed by the database's clock, in UTC; a
+    date has passed when its day is over. If a writer's clock is ahead, its rows wait, and a
+    warning, the page and the metrics report it. A number is read however large it is. If rows are
+    later added with lower numbers, which count as read, or with the last key that was read, the run
+    ends with ``OffsetRegression``.
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
     order of the key, so create an index on it. Rows of equal keys stay in one batch, in no
     particular order.
 
     Rows may be deleted once they are committed, but a key that was read must never be reused: if a
-    table is emptied, its keys must continue behind it. The position belongs to the key and the
-    query, and the run stops with ``TopologyChanged`` if the topology has another key or query.
+    table is emptied, its keys must continue after the last one. The position belongs to the key and
+    the query, and the run stops with ``TopologyChanged`` if the topology has another key or query.
 
     Sessions in PostgreSQL, MariaDB and MySQL are in UTC, whatever the zone of the server is. Times
     without a zone that become a ``timestamp`` are taken as UTC, from every database.
@@ -60,14 +61,15 @@ class QueryTransactionalSpout(TransactionalSpout):
 
     Args:
         url: The database, as a URL of SQLAlchemy; the driver is chosen for PostgreSQL and MariaDB.
-            The URL travels to the tasks with its password.
+            The URL is sent to the tasks, with its password.
         query: A table or view, as ``name`` or ``schema.name``, or a ``SELECT`` in parentheses. The
             database should be able to search a ``SELECT`` by the key.
         key: Name of the growing field: a whole number, a date or a timestamp; never NULL.
         fields: The columns to emit, including the key.
-        settle_s: How many seconds a key must have been visible before it is read.
-        start_after: Start after this key (exclusive); None starts with the first row.
-        batch_rows_max: Maximum rows of a batch; exceeded only to keep rows of equal keys together.
+        settle_s: How many seconds a key must have been visible before its row is read.
+        start_after: Start after this key (exclusive); None starts at the first row.
+        batch_rows_max: Maximum rows of a batch, exceeded only to keep rows with equal keys
+            together.
         max_ahead_s: How many seconds a key that is a time may be ahead of the database's clock and
             still be read: the offset of local times from UTC, if keys are local times; 86,400 if
             all rows of a date are inserted at once. None for any number, if the table no longer
@@ -83,9 +85,9 @@ class QueryTransactionalSpout(TransactionalSpout):
         >>> spout = QueryTransactionalSpout("sqlite:///w.db", "words", "id", fields, settle_s=10)
     """
 
-    client_modules = ("sqlalchemy",)
     ends = True
 
+    @known_arguments
     def __init__(
         self,
         url: str,
@@ -117,6 +119,7 @@ class QueryTransactionalSpout(TransactionalSpout):
             start_after = start_after.astimezone(datetime.UTC)  # some drivers drop the zone
         self.output_fields = fields
         self._source = QuerySource(url, query, key, kind, fields)
+        self.client_modules, self.connects_to = modules_of(url), servers_of(url)
         self._start_after = start_after
         self._settle_s = settle_s
         self._batch_rows_max = batch_rows_max

@@ -71,7 +71,8 @@ class Site:
         environment.filters["segment"] = _segment
         self._templates = Jinja2Templates(env=environment)
         routes = [
-            Route("/", self._list),
+            Route("/", self._first),
+            Route("/topologies", self._list),
             Route("/topologies/{id}", self._topology),
             Route("/topologies/{id}/states/{name}", self._state),
             Route("/login", self._login, methods=["GET", "POST"]),
@@ -93,6 +94,12 @@ class Site:
         """Allow the threads to end."""
         self._calls.close()
         self._api.close()
+
+    async def _first(self, request: Request) -> Response:
+        found = await self._calls.ask(self._source.topologies)
+        if len(found) == 1:
+            return RedirectResponse(f"/topologies/{_segment(str(found[0]['topology']))}", 303)
+        return self._page(request, "list.html", topologies=found)
 
     async def _list(self, request: Request) -> Response:
         found = await self._calls.ask(self._source.topologies)

@@ -307,13 +307,20 @@ def test_a_page_can_be_stopped_twice_and_before_it_has_started() -> None:
     assert is_free(server.url)
 
 
+def test_the_first_page_of_one_topology_is_its_own() -> None:
+    with PageServer(LiteralSource("shop/1")) as server:
+        reply = ask(server.url, "/")
+
+    assert (reply.status, reply.headers["location"]) == (303, "/topologies/shop%2F1")
+
+
 def test_an_ensemble_that_is_away_is_told_and_comes_back() -> None:
     source = LiteralSource()
     source.error = StoreUnavailable("the ensemble is away")
     with PageServer(source) as server:
-        away = [ask(server.url, path) for path in ("/", "/api/v1/topologies", "/readyz")]
+        away = [ask(server.url, path) for path in ("/topologies", "/api/v1/topologies", "/readyz")]
         source.error = None
-        back = [ask(server.url, path) for path in ("/", "/api/v1/topologies", "/readyz")]
+        back = [ask(server.url, path) for path in ("/topologies", "/api/v1/topologies", "/readyz")]
 
     assert [each.status for each in away] == [503] * 3
     assert [each.status for each in back] == [200] * 3
