@@ -124,13 +124,24 @@ class Layout:
 
 _SQL = {"add": "SUM", "min": "MIN", "max": "MAX"}
 
-# Without quotes, some databases would take such a column for a value of their own.
-_SQL_VALUES = re.compile(r"user|null|true|false|local\w+|(current|session)_\w+", re.IGNORECASE)
+# What is no column without quotes somewhere: words that PostgreSQL, DuckDB, Trino or DataFusion
+# reserve, and values that databases have under a name, such as ``user``.
+_SQL_WORDS = re.compile(
+    "all|alter|analy[sz]e|and|any|array|as|asc|asymmetric|between|both|by|case|cast|check|collate|"
+    "column|constraint|create|cross|cube|deallocate|default|deferrable|delete|desc|describe|"
+    "distinct|do|drop|else|end|escape|except|execute|exists|extract|false|fetch|for|foreign|from|"
+    "full|grant|group|grouping|having|in|initially|inner|insert|intersect|interval|into|is|join|"
+    "lateral|leading|left|like|limit|natural|normalize|not|null|offset|on|only|or|order|outer|"
+    "placing|prepare|primary|qualify|recursive|references|returning|right|rollup|select|skip|some|"
+    "symmetric|table|then|to|trailing|trim|true|union|unique|unnest|user|using|values|variadic|"
+    r"when|where|window|with|local\w+|(current|session)_\w+",
+    re.IGNORECASE,
+)
 
 
 def _quoted(name: str) -> str:
     """Return a name as Spark writes it: in backticks, if it is not a plain word."""
-    plain = name.isascii() and name.isidentifier() and not _SQL_VALUES.fullmatch(name)
+    plain = name.isascii() and name.isidentifier() and not _SQL_WORDS.fullmatch(name)
     return name if plain else f"`{name.replace('`', '``')}`"
 
 

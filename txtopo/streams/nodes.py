@@ -392,6 +392,11 @@ class TableNode(ProgramNode):
         return self.expiry is not None or (self.chooses is not None and self.chooses.removes)
 
     @property
+    def forgets(self) -> bool:
+        """Whether it deletes windows after a time (``keep``), which its changes do not tell."""
+        return self.windows is not None and self.windows.keep is not None
+
+    @property
     def reads(self) -> Iterator[Port]:
         """The streams that feed the table, its watermark, and the streams that query it."""
         yield from self.inputs

@@ -227,6 +227,12 @@ class RowWindowsNode(TableNode):
     counts: State | None = None
 
     @property
+    def forgets(self) -> bool:
+        """Whether only the last full windows of each key are kept."""
+        assert self.filling is not None
+        return self.filling.keep is not None
+
+    @property
     def beside(self) -> Mapping[str, State]:
         """The state with the counts."""
         assert self.counts is not None

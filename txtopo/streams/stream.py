@@ -1626,7 +1626,7 @@ class Table:
         own: its key is the columns of *per* and ``rank``, from 1; its value is the other columns of
         this table. ``SELECT * FROM orders_top_view ORDER BY rank`` shows it in SQL. Of rows that
         are equal in *by*, the one with the smaller key comes first. NaN is the largest number; a
-        row with a NULL in *by* has no rank. See :mod:`txtopo.streams.top_rows`.
+        row with a NULL in *by* or *per* has no rank. See :mod:`txtopo.streams.top_rows`.
 
         Beside the result, two tables keep what may come in: ``…_rows`` has all rows of this table
         again, and ``…_levels`` says where they are. A txid writes the rows that have changed, and
@@ -1644,7 +1644,8 @@ class Table:
             id: Id of the committer; by default the name of the table.
 
         Raises:
-            TopologyError: An argument is wrong, or the state is used elsewhere.
+            TopologyError: An argument is wrong, the state is used elsewhere, or the table has
+                windows that ``keep`` deletes.
 
         Example:
             >>> stock = open_state("memory:", table="stock")

@@ -5,7 +5,9 @@ Rules
 1. After each txid the result has the first n rows of the table as of that txid, with their ranks
    from 1; with ``per`` it has those of each group. Rows are compared by the columns of ``by``, from
    left to right: the larger value comes first, or the smaller one, if the column is one of
-   ``smallest``. NaN is the largest number. A row with a NULL in one of them has no rank.
+   ``smallest``. NaN is the largest number. A row with a NULL in one of them has no rank. Nor has
+   one with NULL or NaN in a column of ``per``: as in a join, they equal nothing, so it is in no
+   group.
 2. Of rows that are equal there, the one with the smaller key comes first. So the result depends on
    the rows alone: not on batches, tasks or the order in which rows came.
 3. All ranked rows are kept, since each may come in when others fall. Those of a group are divided
@@ -43,6 +45,7 @@ from txtopo.state.keyed_columns import (
     Numbers,
     differing,
     flags_of,
+    is_key,
     last_of_each,
     order_of,
     positions,
@@ -201,6 +204,8 @@ class TopRows(TableCommitter):
         """Rank the rows that the batch leaves, emit what changes, and answer the queries."""
         ranking = self._ranking
         changes = with_plain_zeros(self._rows(), [*ranking.per, *ranking.by])
+        has_group = is_key(changes, ranking.per)
+        changes = changes if has_group is None else changes.filter(has_group)
         for name in ranking.by:
             changes = changes.filter(changes.column(name).is_valid())
         with ExitStack() as stack:
@@ -442,6 +447,13 @@ def top_rows_node(
             setting="n",
             got=f"{n!r:.100}",
         )
+    if table.node.forgets:
+        raise TopologyError(
+            f"top would show windows that {table.name!r} no longer has; got windows with keep=, "
+            "whose deletion is not among their changes; expected windows without keep=, or "
+            "final().as_table(…, expire_after=…).top(…), where closed windows expire",
+            component=table.name,
+        )
     draft = table.draft
     with draft.all_or_nothing():
         stream = table.changes(retracted=True)
@@ -455,8 +467,8 @@ def top_rows_node(
         key = tuple(name for name in source.key.names if name not in groups)
         value = tuple(name for name in fields.names if name not in (*groups, *key))
         ranking = Ranking(n, groups, key, value, compared, frozenset(falling))
-        for kept_beside in (RANK, LEVEL):
-            check_new_columns(operator, fields, [kept_beside])
+        check_new_columns(operator, fields, [RANK, LEVEL])
+        check_new_columns(operator, fields.select(groups), ranking.levels(fields)[1])
         given = source.beside(f"{source.table}_top") if state is None else state
         taken = draft.id_of_table(id, operator, given)
         kept = readable_state(operator, given).named(taken)

@@ -11,10 +11,10 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from txtopo import Config, Fields, FieldsError, StreamBuilder, TopologyError, open_state
+from txtopo import Config, Count, Fields, FieldsError, StreamBuilder, TopologyError, open_state
 from txtopo.spouts import OpaqueMemoryTransactionalSpout
 from txtopo.state import StateHandle, StateTransaction
-from txtopo.streams import Table
+from txtopo.streams import Table, tumbling
 from txtopo.streams.materialized import Materializing
 from txtopo.streams.tables import CHANGES_RETRACTED, RETRACTED
 from txtopo.streams.top_rows import LEVELS, ROWS, Ranking, TopRows, most_rows
@@ -100,11 +100,18 @@ class Top:
             return -1 if one[0] < other[0] else 1
 
         rows = [(item, *row) for item, row in self.rows.items()]
-        known = [row for row in rows if None not in [row[at] for at, _ in order]]
+        per_at = [FIELDS.index[name] for name in self.ranked.per]
+        known = [
+            row
+            for row in rows
+            if None not in [row[at] for at, _ in order]
+            and not any(row[at] is None or row[at] != row[at] for at in per_at)
+        ]
         found, ranks = dict[Any, Any](), dict[Any, int]()
         for row in sorted(known, key=cmp_to_key(compare)):
             named = dict(zip(FIELDS.names, row, strict=True))
-            per = tuple(named[name] for name in self.ranked.per)
+            # A state has 0.0 for -0.0 in a key.
+            per = tuple(type(v)() if v == 0 else v for v in map(named.get, self.ranked.per))
             ranks[per] = ranks.get(per, 0) + 1
             if ranks[per] <= self.ranked.n:
                 key = (*per, ranks[per])
@@ -182,6 +189,15 @@ def test_the_next_row_comes_in_when_one_falls_or_goes() -> None:
     assert [row["item"] for _, row in sorted(top.held().items())] == ["z", "x"]
 
 
+@pytest.mark.rule("txtopo.streams.top_rows", "Rules", 1)
+def test_a_row_with_null_or_nan_in_per_has_no_rank() -> None:
+    top = Top(ranking(1, "at", per=["price"]))
+    for prices in ((None, NAN, -0.0, 0.0), (0.0, -0.0, None, NAN), (NAN, None, 1.0, None)):
+        top.run({f"i{at}": ("a", price, at) for at, price in enumerate(prices)})
+        top.check()
+    assert list(top.held()) == [(1.0, 1)]
+
+
 @pytest.mark.rule("txtopo.streams.top_rows", "Rules", 2)
 def test_of_equal_rows_the_smaller_key_comes_first_whenever_it_came() -> None:
     for order in ("xyz", "zyx", "yxz"):
@@ -230,7 +246,7 @@ def test_a_row_moves_a_few_times_however_many_there_are(rises: bool) -> None:
     assert top.written / count < 12
 
 
-FALLS = Fields("item string, shop string, price double, at long")
+FALLS = Fields("item string, shop string, price double, at long, rows long")
 
 
 def table(**state: Any) -> Table:
@@ -250,6 +266,7 @@ def table(**state: Any) -> Table:
         ({"by": "shop", "per": "shop"}, "top, for by, names unknown column 'shop'"),
         ({"smallest": "at"}, "top, for smallest, names unknown column 'at'"),
         ({"by": "rank"}, "'rank'"),
+        ({"per": "rows"}, "top would make column 'rows' twice"),
         ({"state": open_state("memory:", table="t", kind="transactional")}, "top reads a trans"),
     ],
 )
@@ -264,6 +281,19 @@ def test_a_mistake_is_told_where_it_stands(given: dict[str, Any], words: str) ->
 def test_a_column_named_rank_is_refused() -> None:
     with pytest.raises(FieldsError, match=r"top would make column 'rank' twice"):
         table().top(3, "price").top(2, "price", state=open_state("memory:", table="t"))
+
+
+@pytest.mark.parametrize(
+    ("window", "kept"), [(tumbling("1 hour"), "1 hour"), (tumbling(rows=10), 1)], ids=str
+)
+def test_windows_that_keep_deletes_are_refused(window: Any, kept: Any) -> None:
+    """Their deletion is no change, so they would be in the top forever."""
+    spout = OpaqueMemoryTransactionalSpout({0: []}, Fields("item string, ts timestamp"), 1)
+    sales = StreamBuilder("shop").source("sales", spout, event_time="ts")
+    items = sales.group_by("item").window(window)
+    windows = items.persistent_aggregate(open_state("memory:", table="w"), keep=kept, n=Count())
+    with pytest.raises(TopologyError, match="top would show windows that 'w' no longer has"):
+        windows.top(3, by="n")
 
 
 def test_a_changed_program_ranks_the_stored_rows_as_before() -> None:
