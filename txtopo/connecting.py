@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from txtopo.clock import now
 from txtopo.servers import Address, Server
@@ -21,26 +20,14 @@ LIMIT_S = 3.0
 _LATE = "does not answer"
 
 
-@dataclass(frozen=True, slots=True)
-class Silence:
-    """A server of which no address answers.
-
-    Attributes:
-        server: The server.
-        found: What was found at each of its addresses.
-    """
-
-    server: Server
-    found: str
-
-
-def silent_servers(servers: Sequence[Server], limit_s: float = LIMIT_S) -> list[Silence]:
-    """Return the servers of which no address answers; one without an address is not tried.
+def silent_servers(servers: Iterable[Server], limit_s: float = LIMIT_S) -> dict[Server, str]:
+    """Return the servers of which no address answers, with what was found at each address.
 
     Args:
-        servers: The servers.
+        servers: The servers. Each has an address.
         limit_s: How many seconds it may take.
     """
+    servers = list(servers)
     addresses = dict.fromkeys(each for server in servers for each in server.addresses)
     found: dict[Address, str | None] = {}
 
@@ -61,11 +48,11 @@ def silent_servers(servers: Sequence[Server], limit_s: float = LIMIT_S) -> list[
     for each in looks:
         each.join(max(0.0, deadline_s - now()))
     outcomes = {address: found.get(address, _LATE) for address in addresses}
-    return [
-        Silence(server, "; ".join(f"{shown(a)} {outcomes[a]}" for a in server.addresses))
-        for server in dict.fromkeys(servers)
-        if server.addresses and all(outcomes[each] is not None for each in server.addresses)
-    ]
+    return {
+        server: "; ".join(f"{shown(each)} {outcomes[each]}" for each in server.addresses)
+        for server in servers
+        if all(outcomes[each] is not None for each in server.addresses)
+    }
 
 
 def shown(address: Address) -> str:

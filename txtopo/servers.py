@@ -6,6 +6,7 @@ This file only names addresses. :mod:`txtopo.connecting` tries them, and
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Protocol, Self, runtime_checkable
@@ -13,6 +14,14 @@ from typing import Protocol, Self, runtime_checkable
 Address = tuple[str, int]
 
 _PORT_MAX = 65_535
+# A password that is not percent-encoded may hold any character. No part of it may become an
+# address, since messages show addresses. So what is not clearly an address is left out.
+_COMMA = re.compile(r",(?=\s*[\w+.-]+://|[^@]*$)")
+_ADDRESS = re.compile(
+    r"(?:[\w+.-]+://)?(?P<login>[^/?#]*@)?"
+    r"(?:\[(?P<ipv6>[^]]+)\]|(?P<name>[^][:/?#@,]+))(?::(?P<port>[0-9]{1,5}))?"
+    r"(?(login)(?:[/?#]|$)|(?:[/?#][^@]*)?$)"
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,20 +72,8 @@ class ConnectingFactory(Protocol):
 
 
 def _addresses(text: str, port: int) -> Iterator[Address]:
-    for each in text.split(","):
-        place = each.strip().rpartition("://")[2]
-        for end in "/?#":
-            place = place.partition(end)[0]
-        host, given = _divided(place.rpartition("@")[2])
-        number = int(given) if given.isascii() and given.isdigit() else 0 if given else port
-        if host and 0 < number <= _PORT_MAX:
-            yield host, number
-
-
-def _divided(place: str) -> tuple[str, str]:
-    """Return the host and the port of ``host:port``; the port is empty if there is none."""
-    if place.startswith("["):  # IPv6
-        host, _, rest = place[1:].partition("]")
-        return host, rest.removeprefix(":")
-    host, _, port = place.partition(":")
-    return host, port
+    for each in _COMMA.split(text):
+        found = _ADDRESS.match(each.strip())
+        number = int(found["port"] or port) if found else 0
+        if found and 0 < number <= _PORT_MAX:
+            yield found["ipv6"] or found["name"], number

@@ -207,10 +207,12 @@ def database_servers(url: URL) -> tuple[Server, ...]:
     """
     backend = url.get_backend_name()
     name, port = _SERVERS.get(backend, (f"the database {backend}", 0))
-    hosts = (url.host,) if url.host else url.query.get("host", ())
-    listed = hosts if isinstance(hosts, tuple) else (hosts,)
-    places = [each for text in listed for each in text.split(",") if each[:1] not in ("/", "@")]
-    if url.host and ":" in url.host:
-        places = [f"[{url.host}]"]
-    server = Server.of(name, ",".join(places), url.port or port)
-    return (server,) if server.addresses and "unix_socket" not in url.query else ()
+    asked = url.normalized_query  # a driver prefers it to the host and port of the URL
+    ports = ",".join(asked.get("port", ())) or str(url.port or port)
+    if "unix_socket" in asked or not ports.isdecimal():
+        return ()
+    host = url.host or ""
+    hosts = ",".join(asked.get("host", (f"[{host}]" if ":" in host else host,))).split(",")
+    places = ",".join(each for each in hosts if not each.startswith(("/", "@")))
+    server = Server.of(name, places, int(ports))
+    return (server,) if server.addresses else ()

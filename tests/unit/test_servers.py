@@ -27,6 +27,9 @@ ID = Fields("id long")
         ("https://a/x,http://user:pw@b:8081", [("a", 1), ("b", 8081)]),
         ("[::1]:2181,[fe80::1]", [("::1", 2181), ("fe80::1", 1)]),
         ("k1:9092,k1:9092", [("k1", 9092)]),
+        ("amqp://user:12,3:4@host/", [("host", 1)]),
+        ("amqp://user:12/3@host/", []),
+        ("amqp://user:12,3/4@host/", []),
         ("host:word,host:0,host:70000,host:٣,:5,,", []),
     ],
 )
@@ -43,6 +46,8 @@ def test_a_text_names_addresses_and_no_password(text: str, expected: list[tuple[
         ("postgresql://[::1]:5433/db", [Server("PostgreSQL", (("::1", 5433),))]),
         ("postgresql:///db", []),
         ("postgresql:///db?host=/run/postgresql", []),
+        ("postgresql:///db?host=h1&port=6432", [Server("PostgreSQL", (("h1", 6432),))]),
+        ("postgresql:///db?host=h1,h2&port=1,2", []),
         ("mysql+pymysql://u:p@host:3307/db", [Server("MySQL", (("host", 3307),))]),
         ("mariadb://host/db?unix_socket=/run/mysqld.sock", []),
         ("oracle://host/db", []),

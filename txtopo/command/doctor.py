@@ -22,12 +22,13 @@ from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_table
 from txtopo.config import Config, Page
+from txtopo.connecting import silent_servers
 from txtopo.ensemble.progress_file import is_file, path_in
 from txtopo.errors import TxtopoError
 from txtopo.extras import EXTRAS, remedy
 from txtopo.log_records import one_line
 from txtopo.operations.ensemble import Ensemble
-from txtopo.runtime.needs import missing_packages, needed_servers, shown_name, silent
+from txtopo.runtime.needs import missing_packages, needed_servers, shown_name
 from txtopo.state import open_state
 from txtopo.state.registry import redacted_url
 
@@ -196,14 +197,12 @@ def _topology(chosen: Choices, place: str) -> Iterator[Examined]:
     yield from (Examined(f"package {x.package}", "failed", f"{x}; {remedy([x])}") for x in lacks)
     if not lacks:
         yield Examined(f"packages of {topology.id}", "ok", "each that it needs can be imported")
-    silences = silent(needed)
-    yield from (
-        Examined(each.name, "failed", f"no address answers: {each.found}") for each in silences
-    )
-    named = {each.name for each in silences}
-    for server, needing in needed.items():
-        if (name := shown_name(server, needing)) not in named:
-            yield Examined(name, "ok", "a connection was opened")
+    silent = silent_servers(needed)
+    for server, needed_by in needed.items():
+        status = "failed" if server in silent else "ok"
+        yield Examined(
+            shown_name(server, needed_by), status, silent.get(server, "a connection was opened")
+        )
 
 
 def _port(page: Page) -> str:

@@ -9,21 +9,19 @@ from contextlib import suppress
 from functools import partial
 from importlib.util import find_spec
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import Any
 
 import click
 
 from txtopo.builders import ReliableTopology, Topology
-from txtopo.carriers.session import active_session, open_own_session
+from txtopo.carriers.session import active_session
 from txtopo.command.choices import Choices, choices, modules_option
 from txtopo.command.loading import load_topology
 from txtopo.command.output import print_json, print_note
 from txtopo.config import AnyConfig
 from txtopo.ensemble.commands import KILLED
 from txtopo.errors import ConfigError, TopologyKilled, escaped
-from txtopo.runtime.engine import engine_session_conf
 from txtopo.runtime.handle import ReliableRun, TopologyRun
-from txtopo.runtime.needs import check_packages
 from txtopo.runtime.progress import (
     BatchCommitted,
     Leading,
@@ -34,9 +32,6 @@ from txtopo.runtime.progress import (
     TopologyListener,
 )
 from txtopo.ui.progress_bar import PacedLine, ProgressBar, details_of
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 INTERRUPTED = 128 + signal.SIGINT
 LINE_EVERY_S = 5.0
@@ -85,11 +80,10 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     topology = load_topology(place, chosen.modules)
     config = chosen.config_of(topology)
     _log_in_lines(traceback=chosen.traceback)
-    session = _session(topology, config, master)
+    _check_master(master, config)
     listener = ProgressBar() if find_spec("rich") else ProgressLines()
-    started: TopologyRun | ReliableRun
     try:
-        started = topology.start(session, config, [listener])
+        started = _started(topology, config, listener, master)
     except BaseException:
         listener.close()
         raise
@@ -107,12 +101,9 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     return code
 
 
-def _session(
-    topology: Topology | ReliableTopology, config: AnyConfig, master: str | None
-) -> SparkSession | None:
-    """Return the session of a master that is named; None leaves it to the topology."""
+def _check_master(master: str | None, config: AnyConfig) -> None:
     if master is None:
-        return None
+        return
     if config.carrier == "local":
         raise ConfigError(
             f"the carrier 'local' does not use Spark; got --master {master}; remove one of them",
@@ -125,9 +116,22 @@ def _session(
             setting="--master",
             got=master,
         )
-    check_packages(topology.graph, config)
-    conf = engine_session_conf(topology.graph) if isinstance(topology, Topology) else {}
-    return open_own_session(master=master, conf=conf, app_name=f"txtopo {topology.id}")
+
+
+def _started(
+    topology: Topology | ReliableTopology,
+    config: Any,
+    listener: TopologyListener,
+    master: str | None,
+) -> TopologyRun | ReliableRun:
+    """Start a topology as its ``start`` does, in a new session of *master* if that is given."""
+    if isinstance(topology, Topology):
+        from txtopo.runtime.start import start_topology
+
+        return start_topology(topology.graph, None, config, [listener], master=master)
+    from txtopo.reliable.start import start_reliable
+
+    return start_reliable(topology.graph, None, config, [listener], master=master)
 
 
 def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:

@@ -12,7 +12,7 @@ from txtopo.carriers.session import (
     check_config,
     check_given,
     check_session,
-    open_session,
+    open_own_session,
 )
 from txtopo.carriers.slots import SLOT_HOSTING
 from txtopo.carriers.workers import check_workers
@@ -62,6 +62,7 @@ def start_reliable(
     active: bool = True,
     restart: Restart | None = None,
     ensemble: MemoryEnsemble | None = None,
+    master: str | None = None,
 ) -> ReliableRun:
     """Start an at-least-once topology and return its handle.
 
@@ -74,6 +75,7 @@ def start_reliable(
         restart: When to start it again; never by default.
         ensemble: The ensemble for ``zookeeper="memory"``; by default a new one that ends with the
             topology.
+        master: The master of a new session, which runs the topology; see ``open_session``.
 
     Raises:
         ConfigError: A setting is wrong, or a package is missing. Nothing was started; repair it.
@@ -89,9 +91,9 @@ def start_reliable(
     check_packages(graph, config)
     silent = warn_of_silent_servers(graph, config)
     session = spark if spark is not None or carrier == "local" else active_session()
-    if carrier == "resident" and session is None:
+    if session is None and (carrier == "resident" or master is not None):
         SLOT_HOSTING.get().check()
-        session = open_session()[0]
+        session = open_own_session(master=master, app_name=f"txtopo {graph.id}")
     recent = RecentProgress(Progressed)
     if config.zookeeper is not None and config.zookeeper.hosts == "memory":
         ensemble = ensemble or own_ensemble(graph.id)

@@ -13,16 +13,13 @@ from concurrent.futures import Future, InvalidStateError, wait
 from contextlib import suppress
 from dataclasses import dataclass
 from types import FrameType
-from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, Self, TypeVar
+from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
-from txtopo.clock import now
+from txtopo.clock import now, wall_clock
 from txtopo.errors import StateUsageError
 from txtopo.notebook import html_of
 from txtopo.runtime.progress import Progress, ReliableProgress, TopologyEvent, TopologyListener
 from txtopo.runtime.watching import Figures, WatchedRun, Watcher
-
-if TYPE_CHECKING:
-    from txtopo.runtime.needs import SilentServer
 
 RECENT_PROGRESS_MAX = 100
 
@@ -51,7 +48,7 @@ class RunHandle(Generic[P]):
         driver: RunDriver,
         recent: RecentProgress[P],
         watcher: Watcher,
-        silent: Sequence[SilentServer] = (),
+        silent: Sequence[str] = (),
     ) -> None:
         self._id = id
         self._silent = silent
@@ -227,11 +224,14 @@ class RunHandle(Generic[P]):
         told = [_last_failure(each) for each in self.board.failures(1)]
         held: Any = (self._driver.pace or {}).get("held_back") or {}
         told += [f"{name!r} is held back: {why}" for name, why in held.items()]
-        if self.last_progress is None:
-            told += [
-                f"{each.name} did not answer at its start: {each.found}" for each in self._silent
-            ]
+        if not self._has_processed:
+            told += self._silent
         return "".join(f"; {each}" for each in told)
+
+    @property
+    def _has_processed(self) -> bool:
+        """Whether something was processed, so its servers have answered since the start."""
+        return self.last_progress is not None
 
     def deactivate(self) -> None:
         """Let the spouts emit nothing new; the rest is processed (Storm ``deactivate``)."""
@@ -274,8 +274,9 @@ def done_in(future: Future[Any], timeout: float | None) -> bool:
 
 
 def _last_failure(row: Mapping[str, Any]) -> str:
-    where = "" if row["component"] is None else f", in {row['component']!r},"
-    return f"its last failure{where} was {row['cause']}"
+    where = "" if row["component"] is None else f" in {row['component']!r}"
+    age_s = max(0.0, wall_clock() - row["at_s"])
+    return f"its last failure, {age_s:.0f} s ago{where}, was {row['cause']}"
 
 
 class RecentProgress(TopologyListener, Generic[P]):
@@ -336,6 +337,11 @@ class ReliableRun(RunHandle[ReliableProgress]):
 
     hangs: ClassVar[str] = "a spout or bolt"
     callers: ClassVar[str] = "a listener, a spout or a bolt, on a thread"
+
+    @property
+    def _has_processed(self) -> bool:
+        # There is a progress each second, whether or not anything was processed.
+        return self.last_progress is not None and self.last_progress.acked > 0
 
 
 @dataclass(slots=True)

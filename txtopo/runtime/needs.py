@@ -10,8 +10,7 @@ back. ``explain`` tells of packages, and ``txtopo doctor`` of both.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from txtopo.carriers.slots import SLOT_HOSTING
@@ -32,19 +31,6 @@ if TYPE_CHECKING:
 _logger = logger_of(LOGGER)
 
 _NAMED_MAX = 3
-
-
-@dataclass(frozen=True, slots=True)
-class SilentServer:
-    """A server that a topology needs, and of which no address answers.
-
-    Attributes:
-        name: What it is, and what needs it.
-        found: What was found at each of its addresses.
-    """
-
-    name: str
-    found: str
 
 
 def check_packages(graph: Graph, config: AnyConfig) -> None:
@@ -79,49 +65,41 @@ def missing_packages(graph: Graph, config: AnyConfig) -> list[Lack]:
 def needed_servers(graph: Graph, config: AnyConfig) -> Mapping[Server, str]:
     """Return the servers that a topology names, each with what needs it.
 
+    A server without an address that can be read is left out.
+
     Raises:
-        TopologyError: ``connects_to`` of a component is no list of servers.
+        TopologyError: A component or a plug-in names something else.
     """
     needs: dict[Server, list[str]] = defaultdict(list)
-    zookeeper = _ensemble_of(graph, config)
-    for server in () if zookeeper is None else ensemble_servers(zookeeper):
-        needs[server].append("the transactional state")
-    for component in graph.components.values():
-        for server in _checked(component, component.traits.connects_to):
-            needs[server].append(_named(component))
-        for id, table in component.traits.lookups.items():
-            for server in _checked(component, table.connects_to):
-                needs[server].append(f"lookup {id!r}")
-        for name, state in component.states.items():
-            for server in _checked(component, state.connects_to):
-                needs[server].append(f"state {component.id}.{name}")
+    for needed_by, servers in _servers_by_part(graph, config):
+        for server in _checked(needed_by, servers):
+            if server.addresses:
+                needs[server].append(needed_by)
     return {server: _joined(names) for server, names in needs.items()}
 
 
-def warn_of_silent_servers(graph: Graph, config: AnyConfig) -> list[SilentServer]:
-    """Try each server once, and warn of those that do not answer; return these.
+def warn_of_silent_servers(graph: Graph, config: AnyConfig) -> list[str]:
+    """Try each server once, and warn of those that do not answer.
 
     It takes no longer than :data:`txtopo.connecting.LIMIT_S`.
+
+    Returns:
+        A sentence about each server that did not answer, for later errors.
     """
-    found = silent(needed_servers(graph, config))
-    for each in found:
+    needed = needed_servers(graph, config)
+    told = []
+    for server, cause in silent_servers(needed).items():
+        name = shown_name(server, needed[server])
+        told.append(f"{name} did not answer at the start: {cause}")
         _logger.warning(
-            "topology %r: %s does not answer: %s; the start continues, and the run tries it again; "
+            "topology %r: %s does not answer: %s; the start continues, since it may come back; "
             "start the server, or repair its address",
             graph.id,
-            each.name,
-            each.found,
-            extra={"topology": graph.id, "cause": each.found},
+            name,
+            cause,
+            extra={"topology": graph.id, "cause": cause},
         )
-    return found
-
-
-def silent(needed: Mapping[Server, str]) -> list[SilentServer]:
-    """Try each of these servers once, and return those that do not answer."""
-    return [
-        SilentServer(shown_name(each.server, needed[each.server]), each.found)
-        for each in silent_servers([*needed])
-    ]
+    return told
 
 
 def shown_name(server: Server, needed_by: str) -> str:
@@ -136,15 +114,28 @@ def _ensemble_of(graph: Graph, config: AnyConfig) -> ZooKeeper | None:
     return config.zookeeper if graph.spout_kind.driven_by != "query" else None
 
 
-def _checked(component: Component, servers: object) -> Sequence[Server]:
-    listed = list(servers) if isinstance(servers, list | tuple) else [servers]
-    found = [each for each in listed if isinstance(each, Server)]
-    if isinstance(servers, list | tuple) and len(found) == len(listed):
-        return found
+def _servers_by_part(graph: Graph, config: AnyConfig) -> Iterator[tuple[str, object]]:
+    """Yield each part of a topology, in words, with the servers that it names."""
+    zookeeper = _ensemble_of(graph, config)
+    if zookeeper is not None:
+        yield "the transactional state", ensemble_servers(zookeeper)
+    for component in graph.components.values():
+        yield _named(component), component.traits.connects_to
+        for id, table in component.traits.lookups.items():
+            yield f"lookup {id!r}", table.connects_to
+        for name, state in component.states.items():
+            yield f"state {component.id}.{name}", state.connects_to
+
+
+def _checked(named_by: str, servers: object) -> Sequence[Server]:
+    if isinstance(servers, list | tuple) and all(isinstance(each, Server) for each in servers):
+        return servers
     raise TopologyError(
-        f"connects_to of {_named(component)} is wrong; got {type(servers).__name__}; expected a "
-        'list of servers, such as [Server.of("the shop", "host:443", 443)]',
-        component=component.id,
+        f"the servers of {named_by} are wrong; got {type(servers).__name__}; expected a list of "
+        'servers, such as [Server.of("the shop", "host:443", 443)]; look at its connects_to, or '
+        "at servers_of of its plug-in",
+        name=named_by,
+        got=type(servers).__name__,
     )
 
 

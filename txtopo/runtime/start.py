@@ -70,6 +70,7 @@ def start_topology(
     scheduler: Scheduler | None = None,
     ensemble: MemoryEnsemble | None = None,
     restart: Restart | None = None,
+    master: str | None = None,
 ) -> TopologyRun:
     """Start a topology and return its handle.
 
@@ -82,6 +83,7 @@ def start_topology(
         ensemble: The ensemble for ``zookeeper="memory"``; by default a new one that ends with the
             topology.
         restart: When to start it again; never by default.
+        master: The master of a new session; see ``open_session``.
 
     Raises:
         ConfigError: A setting does not fit, or this process or workers lack a module; nothing has
@@ -100,7 +102,7 @@ def start_topology(
     with watcher_of(graph, "transactional", clock, config) as watcher:
         replaceable = config.carrier == "auto"
         silent = warn_of_silent_servers(graph, config)
-        session, config = _session_and_carrier(spark, graph, config)
+        session, config = _session_and_carrier(spark, graph, config, master)
         told = watcher.all_listeners([recent, *listeners])
         summary = watcher.figures.summary
         opening = partial(_open, graph, config, session, replaceable=replaceable)
@@ -318,14 +320,14 @@ def open_carrier(
 
 
 def _session_and_carrier(
-    spark: SparkSession | None, graph: Graph, config: Config
+    spark: SparkSession | None, graph: Graph, config: Config, master: str | None
 ) -> tuple[SparkSession | None, Config]:
     """Return the session, whose workers can run the topology, and the settings with its carrier."""
     if config.carrier == "local":
         return None, config
     if config.carrier == "resident":
         SLOT_HOSTING.get().check()
-    session = session_for(graph, spark)
+    session = session_for(graph, spark, master)
     engine, slots_max = graph.has_engine_part, graph.slots_max
     config = with_carrier(config, session, engine=engine, slots_max=slots_max)
     if is_classic(session):
@@ -334,8 +336,15 @@ def _session_and_carrier(
     return session, config
 
 
-def session_for(graph: Graph, spark: SparkSession | None) -> SparkSession:
+def session_for(
+    graph: Graph, spark: SparkSession | None, master: str | None = None
+) -> SparkSession:
     """Return a session that can run a topology: the given one, the active one, or a new one.
+
+    Args:
+        graph: The topology.
+        spark: The session that was given.
+        master: The master of a new session; see ``open_session``.
 
     Raises:
         ConfigError: It cannot; the message says what it lacks.
@@ -343,7 +352,9 @@ def session_for(graph: Graph, spark: SparkSession | None) -> SparkSession:
     session = spark if spark is not None else active_session()
     check_session(session)
     if session is None:
-        session = open_own_session(conf=engine_session_conf(graph))
+        session = open_own_session(
+            master=master, conf=engine_session_conf(graph), app_name=f"txtopo {graph.id}"
+        )
     if graph.has_engine_part:
         run_engine().check_session(graph, session)
     return session

@@ -22,6 +22,7 @@ from txtopo.command.figures import count_failures
 from txtopo.command.group import commands
 from txtopo.command.program import FAILED, WRONG_CALL, run
 from txtopo.config import known_settings
+from txtopo.errors import ConfigError
 from txtopo.extras import Extra
 
 COUNTING = """
@@ -440,6 +441,26 @@ def test_the_doctor_says_which_extra_is_missing_where_its_package_cannot_be_impo
     checks = {each["name"]: each for each in document("doctor", capsys.readouterr().out)["checks"]}
     assert checks["extra avro"]["status"] == checks["extra protobuf"]["status"] == "none"
     assert "pip install 'txtopo[avro]'" in checks["extra avro"]["found"]
+
+
+def test_a_run_with_a_master_tells_of_a_silent_server_before_spark_starts(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    masters = []
+
+    def refuse(*, master: str, **_: object) -> Any:
+        masters.append(master)
+        assert "Kafka (spout 'words') does not answer: 127.0.0.1:1 refuses" in caplog.text
+        raise ConfigError("there is no Spark")
+
+    for module in "txtopo.command.running", "txtopo.runtime.start":
+        monkeypatch.setattr(f"{module}.active_session", lambda: None)
+    monkeypatch.setattr("txtopo.runtime.start.open_own_session", refuse)
+    memory = ("--set", "zookeeper.hosts=memory")
+
+    assert run(["run", *memory, "counting_here:in_need", "--master", "local[1]"]) == WRONG_CALL
+
+    assert masters == ["local[1]"]
 
 
 def test_the_doctor_says_what_a_topology_lacks(

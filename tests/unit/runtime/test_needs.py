@@ -13,6 +13,7 @@ import pytest
 from tests.harness.polling import LIMIT_S, wait_until
 from txtopo import (
     AtLeastOnceConfig,
+    Bolt,
     Config,
     Count,
     Fields,
@@ -20,6 +21,7 @@ from txtopo import (
     Topology,
     TopologyBuilder,
     TransactionalTopologyBuilder,
+    Tuple,
     ZooKeeper,
     open_state,
 )
@@ -71,7 +73,7 @@ def no_spark(monkeypatch: pytest.MonkeyPatch) -> None:
     def refuse(*_: object, **__: object) -> Any:
         raise AssertionError("Spark would start")
 
-    monkeypatch.setattr("txtopo.runtime.start.open_session", refuse)
+    monkeypatch.setattr("txtopo.runtime.start.open_own_session", refuse)
 
 
 class FirstFailure(TopologyListener):
@@ -98,12 +100,12 @@ def test_a_silent_server_is_told_before_anything_runs_and_in_the_timeout(
     failure = next(each for each in warnings if "controller" in str(each.__dict__["cause"]))
     assert told.getMessage() == (
         f"topology 'counting': Kafka (spout 'words') does not answer: {SAID}; the start "
-        "continues, and the run tries it again; start the server, or repair its address"
+        "continues, since it may come back; start the server, or repair its address"
     )
     assert warnings.index(told) < warnings.index(failure)
     assert str(caught.value).endswith(
-        "; its last failure, in 'words', was InfrastructureError: timed out while waiting for "
-        f"controller; Kafka (spout 'words') did not answer at its start: {SAID}"
+        " s ago in 'words', was InfrastructureError: timed out while waiting for controller; "
+        f"Kafka (spout 'words') did not answer at the start: {SAID}"
     )
 
 
@@ -139,6 +141,28 @@ def test_an_at_least_once_topology_tells_of_a_silent_server(
         "RabbitMQ (spout 'words') does not answer: nowhere.invalid:5672 cannot be resolved"
     ) in caplog.text
     assert "secret" not in caplog.text
+
+
+class NeverAcks(Bolt):
+    def prepare(self, *_: object) -> None: ...
+
+    def execute(self, tuple: Tuple) -> None: ...
+
+
+def test_an_at_least_once_topology_that_has_acked_nothing_tells_it_in_the_timeout() -> None:
+    """It has a progress each second, whatever it has processed."""
+    spout = MemorySpout([["a"]], WORD)
+    spout.connects_to = [KAFKA]
+    builder = TopologyBuilder("words")
+    builder.set_spout("words", spout)
+    builder.set_bolt("keeps", NeverAcks()).shuffle_grouping("words")
+
+    with builder.build_topology().start(config=AtLeastOnceConfig(carrier="local")) as run:
+        wait_until(lambda: run.last_progress, "a progress")
+        with pytest.raises(TimeoutError) as caught:
+            run.process_all_available(0.01)
+
+    assert f"; Kafka (spout 'words') did not answer at the start: {SAID}" in str(caught.value)
 
 
 def test_a_missing_package_is_told_before_spark_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -245,5 +269,9 @@ def test_what_is_no_list_of_servers_is_refused() -> None:
     spout = MemoryTransactionalSpout({0: [["a"]]}, WORD, 1)
     spout.connects_to = "user:secret@host:9092"  # type: ignore[assignment]
 
-    with pytest.raises(TopologyError, match=r"connects_to of spout 'words' is wrong; got str; exp"):
+    with pytest.raises(TopologyError, match=r"the servers of spout 'words' are wrong; got str; ex"):
         counting(spout).start(config=LOCAL)
+
+
+def test_a_server_without_an_address_that_can_be_read_is_not_tried() -> None:
+    assert needed_servers(counting(url="redis:///0").graph, LOCAL) == {}

@@ -11,7 +11,7 @@ import ssl
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from txtopo.connecting import why_not
+from txtopo.connecting import shown, why_not
 
 ANSWER_S = 5.0
 """Limit for connecting to a host, and again for its answer. A busy server is slow in the handshake.
@@ -34,7 +34,7 @@ def why_unreachable(hosts: Sequence[tuple[str, int]], tls: ssl.SSLContext | None
 
     def found(address: tuple[str, int]) -> str:
         host, port = address
-        return f"{host}:{port} {_found(host, int(port), tls)}"
+        return f"{shown(address)} {_found(host, int(port), tls)}"
 
     with ThreadPoolExecutor(max(1, len(hosts))) as pool:
         return "; ".join(pool.map(found, hosts))
