@@ -59,12 +59,12 @@ class SeenFields(NamedTuple):
         """Yield a warning for each field that is probably misspelled."""
         for name in sorted(self.missing if self.records else ()):
             others = sorted(self.others)
+            shown = [f"{other!r:.60}" for other in others[:10]] + ["…"] * (len(others) > 10)
             hint = similar(name, others)
             yield (
                 f"{reader}: none of the first {self.records} JSON objects has the declared field "
-                f"{name!r}, so it is NULL there, unless a ! after its type makes it required; "
-                f"undeclared fields there are {', '.join(others[:10]) or 'none'}"
-                + (f"; {hint}" if hint else "")
+                f"{name!r}, which counts as NULL; undeclared fields there are "
+                f"{', '.join(shown) or 'none'}" + (f"; {hint}" if hint else "")
             )
 
 

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from copy import copy
 from dataclasses import replace
-from itertools import chain
+from itertools import chain, zip_longest
 from typing import Literal, Self
 
 from txtopo.attempt import TransactionAttempt
@@ -426,9 +426,12 @@ class KafkaSource:
         """Read ranges and emit their records, partition by partition."""
         schema = self._records.fields().arrow_schema()
         read = read_ranges(self._connection, ranges)
-        if not self._looked and any(read.values()):
-            self._looked = True
-            if (seen := self._records.seen([*chain(*read.values())])) is not None:
+        if not self._looked:
+            # In turn, since the records of another topic may have other fields.
+            mixed = chain.from_iterable(zip_longest(*read.values()))
+            seen = self._records.seen(each for each in mixed if each is not None)
+            if seen is not None:
+                self._looked = seen.records > 0
                 collector.saw(seen)
         for _, records in sorted(read.items()):
             for at in range(0, len(records), EMIT_ROWS_MAX):

@@ -471,11 +471,10 @@ class KafkaSpout(Spout):
 
     def _decode_all(self, fetched: Sequence[tuple[_Assigned, Message]]) -> None:
         messages = [message for _, message in fetched]
-        if not self._looked:
-            self._looked = True
-            if (seen := self._records.seen(messages)) is not None:
-                for text in seen.warnings(f"spout {self._id!r}"):
-                    self._collector.report_error(EmitError(text, component=self._id))
+        if not self._looked and (seen := self._records.seen(messages)) is not None:
+            self._looked = seen.records > 0
+            for text in seen.warnings(f"spout {self._id!r}"):
+                self._collector.report_error(EmitError(text, component=self._id))
         made, batch = self._records.read(messages, self._schema)
         rows = zip(*(column.to_pylist() for column in batch.columns), strict=True)
         of_row = {id(message): row for message, row in zip(made, rows, strict=True)}

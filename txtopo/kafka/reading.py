@@ -19,7 +19,7 @@ import json
 import os
 from bisect import bisect_left
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence, Set
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from itertools import groupby
@@ -435,7 +435,7 @@ class RecordColumns:
         if parts:
             collector.emit_batch(pa.concat_batches(parts))
 
-    def seen(self, records: Sequence[Message]) -> SeenFields | None:
+    def seen(self, records: Iterable[Message]) -> SeenFields | None:
         """Return which fields the JSON objects of the first records have; None for other values."""
         if "value" not in self.columns or not isinstance(self.value, Fields):
             return None

@@ -298,16 +298,21 @@ class Draft:
         if self._watermarks is None or self.takes_dead_letters or beside is None:
             return
         keeping = [each for each in self._watermarks.times if each.unusable is None]
-        if not keeping or any(each.kept for each in keeping):
-            return  # the second case: the topology is built once more
-        after = self._id if marks is None else marks.table or "marks"
-        state = replace(beside.beside(f"{after}_{UNUSABLE}"), after_topology=marks is None)
-        state = state.with_columns(LATE_KEY, FIELDS)
-        self.take_table("the rows without a usable event time", state, UNUSABLE)
+        if not keeping:
+            return
+        node = next((each for each in self.nodes if isinstance(each, UnusableNode)), None)
+        if node is None:
+            after = self._id if marks is None else marks.table or "marks"
+            state = replace(beside.beside(f"{after}_{UNUSABLE}"), after_topology=marks is None)
+            state = state.with_columns(LATE_KEY, FIELDS)
+            self.take_table("the rows without a usable event time", state, UNUSABLE)
+            node = UnusableNode(self.free_id(UNUSABLE), (), 1, state)
+        else:
+            self.nodes.remove(node)  # it comes after sources added since the last build
         for times in keeping:
             times.kept = True
-        id = self.free_id(UNUSABLE)
-        self.add(UnusableNode(id, tuple(Port(each) for each in keeping), 1, state))
+        node.inputs = tuple(Port(each) for each in keeping)
+        self.add(node)
 
     def _builder(self) -> TransactionalTopologyBuilder:
         sources = [node for node in self.nodes if isinstance(node, SourceNode)]

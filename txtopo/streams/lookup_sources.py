@@ -408,19 +408,27 @@ class FilesLookup(LookupSource):
         paths: A folder, a glob or a file; local, or a URL such as ``s3://bucket/shops-*.csv``.
         format: ``"csv"`` (with names in its first line), ``"json"`` (one object per line) or
             ``"parquet"``.
+        multiline: CSV: whether a quoted value may contain line breaks.
 
     Raises:
         ConfigError: An argument is wrong.
     """
 
-    def __init__(self, paths: str | os.PathLike[str], format: FormatName = "csv") -> None:
+    def __init__(
+        self,
+        paths: str | os.PathLike[str],
+        format: FormatName = "csv",
+        *,
+        multiline: bool = False,
+    ) -> None:
         if format not in ("csv", "json", "parquet"):
             raise ConfigError(
                 f"the format of a lookup is wrong; got {format!r}; expected 'csv', 'json' or "
                 "'parquet'",
                 setting="format",
             )
-        self._source, self._format = FileSource(paths, None), FileFormat(format)
+        self._source = FileSource(paths, None)
+        self._format = FileFormat(format, multiline=multiline)
         self._name = os.fspath(paths)
         self._digests: dict[SourceFile, str] = {}
 
@@ -443,7 +451,7 @@ class FilesLookup(LookupSource):
         self._source.check()
         rows = self._collected(self._last(), fields)
         rows.table(fields)
-        for text in rows.seen.warnings(f"lookup of {self.name!r}"):
+        for text in rows.seen.warnings(f"lookup of {self.name!r}") if rows.seen else ():
             _logger.warning(text)
 
     def newest(self, fields: Fields, held: Json, time_ms: int) -> Json:
@@ -535,10 +543,10 @@ class _Collected:
 
     def __init__(self) -> None:
         self._batches: list[pa.RecordBatch] = []
-        self.seen = SeenFields(0, frozenset(), frozenset())
+        self.seen: SeenFields | None = None
 
     def saw(self, seen: SeenFields) -> None:
-        self.seen = seen
+        self.seen = seen if self.seen is None else self.seen.add(seen)
 
     def emit_batch(self, batch: pa.RecordBatch) -> None:
         self._batches.append(batch)

@@ -135,7 +135,7 @@ def test_a_topic_with_bad_records_is_read_to_its_end(kafka: KafkaBroker, kind: s
     log, storage = Log(kafka, partitions=2), Storage.in_memory()
     texts = [json.dumps({"amount": n}) if n % 25 else f"bad {n}" for n in range(200)]
     log.write(texts)
-    spout: Any = getattr(log, kind)(value=AMOUNTS, columns=("value",), batch_records_max=30)
+    spout: Any = getattr(log, kind)(value=AMOUNTS, columns=("value",), batch_rows_max=30)
     builder = TransactionalTopologyBuilder(
         "kafka", "amounts", spout, 2, dead_letters=open_state(storage.url)
     )

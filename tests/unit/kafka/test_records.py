@@ -12,10 +12,12 @@ import pytest
 from tests.harness.polling import wait_until
 from tests.harness.servers.kafka import KafkaBroker
 from tests.unit.kafka.logs import Log, values
-from tests.unit.sources.driving import Planner, emit
-from txtopo import Config, Fields
+from tests.unit.sources.driving import Emitted, Planner, context, emit
+from txtopo import Config, Fields, TransactionAttempt
+from txtopo.collector import SeenFields
 from txtopo.context import TaskContext
 from txtopo.errors import AuthError, ConfigError, EmitError
+from txtopo.sources.json_objects import SAMPLE_RECORDS_MAX
 from txtopo.spouts import KafkaOpaqueSpout, KafkaTransactionalSpout
 
 pytestmark = pytest.mark.service("kafka")
@@ -85,6 +87,22 @@ def test_text_that_is_no_text_is_named(kafka: KafkaBroker) -> None:
 
     with pytest.raises(EmitError, match="at offset 1 of partition 0"):
         rows_of(log, value="string")
+
+
+def test_each_partition_is_looked_at_for_the_fields_of_its_first_records(
+    kafka: KafkaBroker,
+) -> None:
+    log = Log(kafka, partitions=2)
+    log.write_to(0, ['{"usr": 1}'] * (SAMPLE_RECORDS_MAX + 1))
+    log.write_to(1, ['{"user": 1}'])
+    spout = log.transactional(value=Fields("user long"), columns=("value",))
+    seen: list[SeenFields] = []
+    emitter = spout.emitter(Config(), context())
+    emitter.emit_batch(
+        TransactionAttempt(1), Planner(spout).plan(), Emitted(spout, saw=seen.append).collector
+    )
+
+    assert [found.missing for found in seen] == [set()]
 
 
 def test_settings_of_sasl_pass_through_and_are_not_shown(kafka: KafkaBroker) -> None:

@@ -4,21 +4,26 @@ from __future__ import annotations
 
 import json
 import logging
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.harness.runs import LOCAL, Storage, run_to_end
+from tests.unit.sources.driving import Emitted, Planner, context
 from txtopo import (
     BasicBolt,
+    Config,
     ConfigError,
     Fields,
     TopologyError,
     TransactionalTopologyBuilder,
+    TransactionAttempt,
     open_state,
 )
 from txtopo.bolts import Append
+from txtopo.collector import SeenFields
 from txtopo.errors import EmitError
 from txtopo.kafka.formats.debezium import Debezium
 from txtopo.spouts import FilesTransactionalSpout, MemoryTransactionalSpout
@@ -27,7 +32,7 @@ from txtopo.spouts import FilesTransactionalSpout, MemoryTransactionalSpout
 def test_a_field_that_no_record_of_the_first_batch_has_is_warned_of_once(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """Each task looks at the full lines of its first block. A field of one of them is there."""
+    """Each task looks at its first records. A field of one of them is there."""
     records: list[Any] = [{"user": "a", "amount": 1}] * 40
     records[39] = {"user": "b", "note": None, "meta": {"usr": 1}}
     (tmp_path / "a").write_text("".join(json.dumps(record) + "\n" for record in records))
@@ -40,8 +45,37 @@ def test_a_field_that_no_record_of_the_first_batch_has_is_warned_of_once(
         run_to_end(builder.build_topology(), Storage.in_memory())
 
     (told,) = (each.getMessage() for each in caplog.records if "none of" in each.getMessage())
-    assert "spout 'files': none of the first 39 JSON objects has the declared field 'usr'" in told
-    assert told.endswith("undeclared fields there are meta, user; did you mean 'user'?")
+    assert "spout 'files': none of the first 40 JSON objects has the declared field 'usr'" in told
+    assert told.endswith("undeclared fields there are 'meta', 'user'; did you mean 'user'?")
+
+
+def test_all_files_of_the_first_batch_with_objects_are_looked_at(tmp_path: Path) -> None:
+    """Not the batches before it, whose records are none, nor the later ones."""
+    batches = [{"a": "[1]\n"}, {"b": '{"usr": 1}\n', "c": '{"user": 2}\n'}, {"d": '{"note": 3}\n'}]
+    fields, seen = Fields("user long, note long"), list[SeenFields]()
+    for number, files in enumerate(batches):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        for name, text in files.items():
+            (folder / name).write_text(text)
+    spouts = [FilesTransactionalSpout(tmp_path / str(n), fields, "json") for n in range(3)]
+    emitter, letters = spouts[0].emitter(Config(), context()), list[Any]()
+    collector = Emitted(spouts[0], letters, saw=seen.append).collector
+    for txid, spout in enumerate(spouts, 1):
+        emitter.emit_batch(TransactionAttempt(txid), Planner(spout).plan(), collector)
+    collector.close()
+
+    assert len(letters) == 1
+    found = reduce(SeenFields.add, seen)
+    assert found == SeenFields(2, frozenset({"note"}), frozenset({"usr"}))
+
+
+def test_names_of_fields_in_a_warning_are_few_short_and_printable() -> None:
+    others = frozenset({"1\n", "2" * 99, *map(str, range(30, 40))})
+    (told,) = SeenFields(1, frozenset({"user"}), others).warnings("spout 's'")
+
+    shown = [r"'1\n'", "'" + "2" * 59, *(f"'{number}'" for number in range(30, 38))]
+    assert told.endswith(f"fields there are {', '.join(shown)}, …")
 
 
 class Forwards(BasicBolt):

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import pyarrow as pa
 
 from txtopo import Config, TransactionAttempt
-from txtopo.collector import BatchOutputCollector
+from txtopo.collector import BatchOutputCollector, SeenFields
 from txtopo.context import TaskContext
 from txtopo.dead_letters import STREAM
 from txtopo.metadata import Json
@@ -31,7 +31,12 @@ def context(task: int = 0, tasks: int = 1) -> TaskContext:
 class Emitted:
     """Collects what a spout emits, as rows, and dead letters if there is a list for them."""
 
-    def __init__(self, spout: object, letters: list[Any] | None = None) -> None:
+    def __init__(
+        self,
+        spout: object,
+        letters: list[Any] | None = None,
+        saw: Callable[[SeenFields], None] | None = None,
+    ) -> None:
         self.letters = letters
         self.rows: list[Row] = []
         self.batches: list[pa.RecordBatch] = []
@@ -41,6 +46,7 @@ class Emitted:
             self._take_rows,
             self._take_batch,
             None if letters is None else 100,
+            saw=saw,
         )
 
     def _take_rows(self, stream: str, rows: list[Sequence[Any]], targets: list[int] | None) -> None:

@@ -137,6 +137,7 @@ def test_wrong_arguments_are_refused(tmp_path: Path) -> None:
         ({"partitions": 0}, "partitions is wrong; got 0"),
         ({"order": "size"}, "unknown order of files; got 'size'"),
         ({"delimiter": "::"}, "delimiter is wrong; got '::'"),
+        ({"delimiter": "§"}, "got '§'; expected one ASCII character"),
         ({"filesystem": 3}, "filesystem of a files spout is of the wrong type; got 3"),
     ):
         with pytest.raises(ConfigError, match=message):

@@ -419,6 +419,17 @@ def test_the_last_file_by_name_is_the_newest_version(tmp_path: Path, url: str) -
     assert version["bytes"] == 31
 
 
+def test_a_value_of_a_file_may_have_a_line_break(tmp_path: Path, url: str) -> None:
+    path = csv(tmp_path, "shops.csv", 'a,"Austria\nEurope"\nc,Chile')
+    with pytest.raises(EmitError, match="read the files with multiline=True"):
+        run(joined(FilesLookup(path), url))
+
+    run(joined(FilesLookup(path, multiline=True), url))
+
+    assert countries_in(url)["s1"] == "Austria\nEurope"
+    assert countries_in(url)["s4"] == "Chile"
+
+
 @pytest.mark.parametrize(
     ("change", "told"),
     [

@@ -189,6 +189,18 @@ def test_by_default_it_is_kept_as_a_dead_letter_is(
     assert marks_of(url, marks or "timed_marks")["mark", "events", '["ts"]', ""] == 8
 
 
+def test_a_source_that_is_added_after_a_build_has_the_table_too(url: str) -> None:
+    builder = StreamBuilder("timed")
+    spout = MemoryTransactionalSpout({0: []}, EVENT, 1)
+    for id in ("events", "others"):
+        rows = builder.source(id, spout, event_time="ts")
+        rows.store(open_state(url, table=f"kept_{id}"), key="id")
+        topology = builder.build_topology()
+
+    read = {each.source for each in topology.graph.components["unusable"].subscriptions}
+    assert read == {"events.times.refused", "others.times.refused"}
+
+
 def keeping(streams: Mapping[str, DataStream], state: Any) -> None:
     streams["e"].store(state("kept"), key="id")
 

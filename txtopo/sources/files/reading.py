@@ -103,7 +103,8 @@ class FilesEmitter(TransactionalEmitter):
         self._fields = fields
         self._schema = fields.read_schema()
         self._context = context
-        self._looked = False
+        # How many more JSON objects of the first batch are looked at for declared fields.
+        self._unseen = SAMPLE_RECORDS_MAX if format.name == "json" else 0
 
     def emit_batch(
         self, attempt: TransactionAttempt, metadata: Json, collector: BatchOutputCollector
@@ -121,6 +122,8 @@ class FilesEmitter(TransactionalEmitter):
                 with self._named(each):
                     for batch in self._read(each, collector):
                         collector.emit_batch(batch)
+        if self._unseen < SAMPLE_RECORDS_MAX:
+            self._unseen = 0
 
     def _read(self, each: FileRange, collector: BatchOutputCollector) -> Iterator[pa.RecordBatch]:
         read = self._lines if self._format.lines else self._row_groups
@@ -209,10 +212,11 @@ class FilesEmitter(TransactionalEmitter):
         collector: BatchOutputCollector,
     ) -> pa.Table:
         """Return lines as columns; *before* are the lines and bytes of the range before them."""
-        if self._format.name == "json" and not self._looked:
-            self._looked = True
-            lines = body.split(b"\n", SAMPLE_RECORDS_MAX)[:SAMPLE_RECORDS_MAX]
-            collector.saw(seen_fields(lines, self._fields.names))
+        if self._unseen:
+            lines = body.split(b"\n", self._unseen)[: self._unseen]
+            seen = seen_fields(lines, self._fields.names)
+            self._unseen -= seen.records
+            collector.saw(seen)
         try:
             return self._parse(body, header, self._schema)
         except (ValueError, TypeError) as error:
@@ -435,8 +439,8 @@ def _unclosed(format: FileFormat) -> str:
     if format.multiline:
         return "a quoted value has no closing quotation mark"
     return (
-        "a quoted value continues after the end of its line; if values may have line breaks, give "
-        "the spout multiline=True"
+        "a quoted value continues after the end of its line; if values may have line breaks, read "
+        "the files with multiline=True"
     )
 
 

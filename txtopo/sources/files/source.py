@@ -277,9 +277,10 @@ class FileFormat:
                 f"unknown file format; got {self.name!r}; expected one of {', '.join(FORMATS)}",
                 setting="format",
             )
-        if len(self.delimiter) != 1:
+        if len(self.delimiter) != 1 or not self.delimiter.isascii() or self.delimiter in '"\r\n':
             raise ConfigError(
-                f"delimiter is wrong; got {self.delimiter!r}; expected a character",
+                f"delimiter is wrong; got {self.delimiter!r}; expected one ASCII character, no "
+                "quotation mark and no line break",
                 setting="delimiter",
             )
         if self.multiline and self.name != "csv":
