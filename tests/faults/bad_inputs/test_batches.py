@@ -97,7 +97,7 @@ def test_more_than_the_driver_may_hold_ends_the_run_and_names_the_stream() -> No
         topology,
         storage,
         DriverMemoryError,
-        r"tuples that wait .* take \d+ bytes in the driver; driver_bytes_max is 50000; most are of "
+        r"tuples waiting .* take \d+ bytes in the driver; driver_bytes_max is 50000; most are of "
         "stream 'spout/default' .*; aggregate before the committer",
         replace(LOCAL, driver_bytes_max=50_000, max_spout_pending=1),
     )

@@ -123,7 +123,7 @@ def test_something_else_than_a_config_is_refused_before_anything_is_opened() -> 
 
     with (
         untouched(storage),
-        pytest.raises(ConfigError, match=r"got dict; .* takes a Config\(…\)") as caught,
+        pytest.raises(ConfigError, match=r"got dict; .* needs a Config\(…\)") as caught,
     ):
         start_topology(keeping(storage, [["a", 1]]).graph, None, wrong, ensemble=storage.ensemble)
     assert "secret" not in str(caught.value)

@@ -101,7 +101,7 @@ def test_a_txid_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     error = refused(
         storage,
         StoreAheadOfCoordinator,
-        "state 'keep.kept' holds txid 4, but ZooKeeper txid 1 as committed .* was ZooKeeper",
+        "state 'keep.kept' holds txid 4, but in ZooKeeper txid 1 is the last .* was ZooKeeper",
     )
     assert (error.ledger_txid, error.committed_txid) == (4, 1)
 

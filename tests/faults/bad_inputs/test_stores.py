@@ -112,7 +112,7 @@ def test_a_driver_that_is_not_installed_is_named_with_the_extra(
     refused(
         f"{scheme}://user:secret@127.0.0.1:1/words",
         ConfigError,
-        rf"{scheme}:// needs the package {driver}; it is not installed; "
+        rf"needs the package {driver}; it is not installed; "
         rf"install it with: pip install 'txtopo\[{extra}\]'",
     )
 
@@ -167,7 +167,7 @@ def test_a_refusal_is_understood_in_any_language(state: str) -> None:
     error = translated(Verweigert("keine Berechtigung für Tabelle"), "state 'kept'")
 
     assert isinstance(error, AuthError)
-    assert "keine Berechtigung für Tabelle; nothing was written; check user" in str(error)
+    assert "keine Berechtigung für Tabelle; nothing was written; check the user" in str(error)
 
 
 @bad_input(56)

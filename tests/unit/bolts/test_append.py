@@ -93,7 +93,7 @@ def append_twice() -> None:
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a URL": (
         lambda: Append("sqlite:///a.db", ROWS),  # type: ignore[arg-type]
-        "the state of an Append is of the wrong type; got 'sqlite:///a.db'",
+        "the state of Append is of the wrong type; got 'sqlite:///a.db'",
     ),
     "names": (
         lambda: Append(STATE, "n long"),  # type: ignore[arg-type]

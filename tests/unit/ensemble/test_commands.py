@@ -177,7 +177,7 @@ def test_a_number_that_was_answered_is_refused_though_its_node_was_deleted(
 
     desk.serve()
 
-    assert "ask again" in str(answer_in(state, 1)["refused"])
+    assert "send it again" in str(answer_in(state, 1)["refused"])
     assert desired_in(state).status == "running"
     assert desired_in(state).command == 2
 

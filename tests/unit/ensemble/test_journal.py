@@ -201,7 +201,7 @@ def test_a_deposed_coordinator_writes_nothing_and_names_its_successor(
         deposed.confirm,
     ]
     for write in writes:
-        with pytest.raises(FencedError, match=r"epoch 1 .* epoch 2 of other") as error:
+        with pytest.raises(FencedError, match=r"epoch 1.*epoch 2") as error:
             write()
         assert (error.value.epoch, error.value.successor) == (1, 2)
         assert error.value.leader == "other"
@@ -223,7 +223,7 @@ def test_a_large_write_of_an_earlier_term_does_not_go_on_under_the_new_epoch(
         journal.load()
 
     state.apply = apply_and_lead_again  # type: ignore[method-assign]
-    with pytest.raises(FencedError, match=r"epoch 1 .* epoch 3 of one again"):
+    with pytest.raises(FencedError, match=r"epoch 1.*epoch 3"):
         journal.store_batches([batch(txid, "x" * 400_000) for txid in (1, 2, 3)])
 
     assert sorted(journal.load().batches) == [1, 2]
@@ -245,7 +245,7 @@ def test_of_two_coordinators_that_claim_at_once_one_is_refused(connect: Connect)
 
     claimed(connect(), "before")
     one.get = read_and_be_overtaken  # type: ignore[assignment,method-assign]
-    with pytest.raises(FencedError, match="epoch 2 of other leads"):
+    with pytest.raises(FencedError, match="another process took over .epoch 2"):
         Journal(one).claim_epoch("one", token="ensemble")
     rival.advance(1)
 

@@ -201,7 +201,7 @@ CHAIN = topologies.chain(["lines", "pass"])
         (CHAIN, Config(group_txids_max=1), "Config.group_txids_max is 1"),
         (topologies.words(tasks=3), Config(), "'longest' has several tasks in the commit phase"),
         (topologies.frames(), Config(), "its spout emits DataFrames"),
-        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, which the"),
+        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, which depends"),
         (topologies.sums(), Config(), "aggregate 'sums' depends on the order of its additions"),
         (topologies.transactional(), Config(), "'keep' may read its state 'kept', which is"),
         (topologies.own_database(), Config(), "bolt 'write' of the commit phase does not declare"),
@@ -325,7 +325,7 @@ def test_a_stream_that_nobody_reads_is_warned_of() -> None:
 
 
 def test_settings_that_a_start_would_refuse_are_refused() -> None:
-    with pytest.raises(ConfigError, match=r"got AtLeastOnceConfig; .* takes a Config\(…\)"):
+    with pytest.raises(ConfigError, match=r"got AtLeastOnceConfig; .* needs a Config\(…\)"):
         topologies.words().explain(AtLeastOnceConfig(ackers=0))  # type: ignore[arg-type]
     with pytest.raises(ConfigError, match="has DataFrames"):
         topologies.frames().explain(Config(carrier="resident"))

@@ -87,7 +87,7 @@ def test_a_batch_that_a_state_holds_is_not_ended_elsewhere(
     lose_the_end(ensemble)
 
     with pytest.raises(
-        StoreAheadOfCoordinator, match=r"hold txid 1, .* where it ended; .* set back"
+        StoreAheadOfCoordinator, match=r"hold txid 1, .* where it ended; .* restored from a backup"
     ):
         run(topology, ensemble)
 

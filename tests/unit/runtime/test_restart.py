@@ -306,7 +306,7 @@ def test_pauses_before_restarts_grow_to_the_longest_and_begin_again() -> None:
 @pytest.mark.parametrize(
     ("settings", "message"),
     [
-        ({"times": 0}, "times of a Restart must be a whole number of at least 1; got 0; leave"),
+        ({"times": 0}, "times of a Restart must be a whole number of at least 1; got 0; remove"),
         ({"times": True}, "times of a Restart must be a whole number of at least 1; got True"),
         ({"times": 2.0}, "times of a Restart must be a whole number of at least 1; got 2.0"),
         ({"within_s": 0}, "within_s of a Restart must be a finite number above 0; got 0"),

@@ -387,7 +387,7 @@ def test_a_stream_spout_keeps_no_plan_so_it_can_give_no_time() -> None:
     builder.set_bolt("stamp", Stamp()).shuffle_grouping("stream")
 
     with pytest.raises(
-        TopologyError, match=r"'stamp' asks for planned time, .* brings its batches"
+        TopologyError, match=r"'stamp' asks for planned time, .* delivers its batches"
     ):
         builder.build_topology()
 

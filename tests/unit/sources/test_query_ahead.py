@@ -117,7 +117,7 @@ def test_rows_that_follow_before_a_number_far_ahead_end_the_run(table: Table, fa
 
     for each in (planner, Planner(table.spout(), stored=stored)):
         with pytest.raises(
-            OffsetRegression, match=rf"'words' came .* got id 7, between 6 and {far - 3}, which"
+            OffsetRegression, match=rf"'words' appeared .* got id 7, between 6 and {far - 3}, which"
         ):
             each.plan()
     table.run("DELETE FROM words WHERE id IN (7, 8)")
@@ -190,7 +190,7 @@ def test_a_row_that_comes_with_the_last_key_that_was_read_ends_the_run(
         table.run("INSERT INTO words (word, at) VALUES ('next', '2026-01-31 13:00:00')")
 
     with pytest.raises(
-        OffsetRegression, match=rf"got {rows + 1} rows of at .*; expected at most {rows}, which"
+        OffsetRegression, match=rf"got {rows + 1} rows with at .*; expected at most {rows}, which"
     ):
         planner.plan()
     table.run("DELETE FROM words WHERE word = 'late'")

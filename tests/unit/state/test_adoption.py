@@ -133,6 +133,6 @@ def test_a_group_that_a_state_which_was_added_lacks_is_redone_and_not_adopted() 
 @pytest.mark.rule("txtopo.state.reconciliation", "A state that comes back", 1)
 def test_a_state_that_comes_back_without_what_was_committed_is_refused(held: Ledger) -> None:
     """The number alone does not say so: the others may have the txid from another attempt."""
-    with pytest.raises(StoreBehindCoordinator, match=r"'new' was taken out .* comes back") as told:
+    with pytest.raises(StoreBehindCoordinator, match=r"'new' was removed .* comes back") as told:
         compared({"old": holding(4), "new": held}, 5, AROUND, added=["new"])
     assert (told.value.ledger_txid, told.value.committed_txid) == (held.txid, 4)

@@ -256,7 +256,7 @@ def test_what_could_end_the_transaction_is_refused_at_the_call(
     [
         ({"parameters": iter([1])}, "are a list_iterator; expected a dictionary"),
         ({"many": iter([])}, "many of .* is a list_iterator; expected a list"),
-        ({"parameters": {"place": 1}, "many": []}, "expected one of them"),
+        ({"parameters": {"place": 1}, "many": []}, "expected only one of them"),
         ({"parameters": {"place": [1], "note": "x"}}, "'place' .* is a list; expected None"),
         ({"parameters": {"place": 1}}, "expected note as well"),
         ({"parameters": {"place": 1, "note": "x", "nte": "y"}}, "got nte"),

@@ -192,7 +192,7 @@ def test_marks_that_would_begin_again_are_refused(world: Changing) -> None:
     world.run(plain, s=OLD)
 
     with pytest.raises(
-        TopologyChanged, match="state 'marks' of 'marks' would begin again"
+        TopologyChanged, match="state 'marks' of 'marks' would begin from the start"
     ) as found:
         world.run(plain, world.state("other"), s=NEW)
 

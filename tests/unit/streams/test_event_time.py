@@ -308,7 +308,7 @@ def test_a_row_too_far_ahead_is_a_dead_letter_and_moves_nothing(url: str) -> Non
         ({"event_time": "ts", "idle_after": "0 minutes"}, "idle_after of source .* out of range"),
         ({"event_time": "ts", "max_ahead": 5}, "max_ahead of source 'events' is not a duration"),
         ({"event_time": "ts", "clock": "1 minute", "idle_after": "1 hour"}, "idle_after and clock"),
-        ({"event_time": "ts", "clock": "1 millisecond"}, "pause of a clock is too short"),
+        ({"event_time": "ts", "clock": "1 millisecond"}, "interval of a clock is too short"),
         ({"delay": "1 minute"}, "delay, but no event_time"),
         ({"idle_after": "1 minute"}, "idle_after, but no event_time"),
         ({"max_ahead": "1 minute"}, "max_ahead, but no event_time"),

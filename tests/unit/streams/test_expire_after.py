@@ -82,7 +82,7 @@ def test_a_table_whose_rows_expire_is_no_outbox() -> None:
     run_to_end(builder.build_topology(), storage)
     outbox = open_state(storage.url, table="log")
 
-    with pytest.raises(StateUsageError, match="unless they expire"):
+    with pytest.raises(StateUsageError, match="for rows that do not expire"):
         Publisher(outbox, "mails", ensemble=storage.ensemble).__enter__()
 
 
@@ -185,7 +185,7 @@ def test_the_name_of_its_other_bolt_may_not_be_taken() -> None:
     bolt = PersistentAggregate(open_state("memory:"), "key", Count(), expire_after=AFTER)
     builder.set_bolt("t", bolt).fields_grouping("t.partials", "key")
 
-    with pytest.raises(TopologyError, match="rename yours"):
+    with pytest.raises(TopologyError, match="rename your component"):
         builder.build_topology()
 
 

@@ -434,7 +434,7 @@ def test_what_is_no_stream_of_this_builder_cannot_be_joined() -> None:
     left, _ = sides()
     state = open_state("memory:", table="buffer")
     for other in (None, "payments", sides()[1]):
-        with pytest.raises(TopologyError, match=r"join (takes no|got)"):
+        with pytest.raises(TopologyError, match=r"join (does not accept|got)"):
             left.join(other, on={"id": "order"}, within=("0 minutes", "1 hour"), state=state)
 
 

@@ -130,7 +130,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "no type": (lambda s: s.map(list, "n"), "needs a function|has no type"),
     "fields": (lambda s: s.map(lambda row: [1], ["n"]), "fields of map are of the wrong type"),
     "unknown type": (lambda s: s.map(lambda row: [1], "n longg"), "unknown type 'longg'; did you"),
-    "json": (lambda s: s.map(lambda row: [1], "n json"), "field 'n' of map is json"),
+    "json": (lambda s: s.map(lambda row: [1], "n json"), "field 'n' of map has the type json"),
     "parallelism": (lambda s: s.filter(bool_of, parallelism=0), "parallelism of 'filter' is wrong"),
     "id": (lambda s: s.filter(bool_of, id="sales"), "filter id 'sales' is used twice"),
     "bad id": (lambda s: s.filter(bool_of, id="a/b"), "filter id has a '/'"),
@@ -204,7 +204,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "cycle": (asking_itself, "cannot query table 'latest', since it depends on that"),
     "no table to query": (lambda s: s.query(s, on="id"), "query does not accept a DataStream"),
     "merge": (lambda s: StreamBuilder("x").merge(s), "merge got 'sales' of another StreamBuilder"),
-    "no bolt": (lambda s: s.bolt("b", object()), "bolt 'b' is no bolt"),
+    "no bolt": (lambda s: s.bolt("b", object()), "bolt 'b' is not a bolt"),
     "no output": (
         lambda s: s.bolt("b", Silent()),
         r"bolt 'b' has no stream 'default' to continue with; got no streams; .*use to\(\)",
@@ -266,7 +266,7 @@ def test_a_topology_needs_a_source() -> None:
 def test_a_spout_is_checked_where_it_is_added() -> None:
     builder: Any = StreamBuilder("shop")
 
-    with pytest.raises(TopologyError, match="spout 'sales' is no spout; got 3"):
+    with pytest.raises(TopologyError, match="spout 'sales' is not a spout; got 3"):
         builder.source("sales", 3)
     with pytest.raises(TopologyError, match="parallelism of 'sales' is wrong; got 0"):
         builder.source("sales", MemoryTransactionalSpout({0: []}, SALE, 1), 0)

@@ -101,7 +101,7 @@ def test_a_row_that_is_taken_back_must_be_there(left: Any, right: Any, side: str
     join = Regular(how)
     join.run(put(ANN), put(("a", "x")))
 
-    told = rf"the {side} side of 'join' takes back a row that is not there; got \{{'key': '"
+    told = rf"the {side} side of 'join' takes back a row that does not exist; got \{{'key': '"
     with pytest.raises(EmitError, match=told):
         join.run(taken_back(*left), taken_back(*right))
 

@@ -595,7 +595,7 @@ MISTAKES: list[tuple[dict[str, Any], str]] = [
     ({"function": lambda value, rows: None}, "does not fit its call"),
     ({"on_timer": lambda value, timer: None}, "process, for on_timer, does not fit its call"),
     ({"on_timer": None}, "needs a function"),
-    ({"fields": "n json"}, "is json"),
+    ({"fields": "n json"}, "has the type json"),
     ({"order_by": "nothing"}, "unknown column 'nothing'"),
     ({"group": ()}, "process has no groups"),
     ({"group": ("timer",)}, "column 'timer' twice"),

@@ -143,7 +143,7 @@ class KeysAloneSuite(StoreFixtures):
         store = drive(self.declared(url, "alone", value=_ALONE))
 
         for value in (None, False, 1, "a"):
-            with pytest.raises(StateUsageError, match="keeps keys alone"):
+            with pytest.raises(StateUsageError, match="keeps only keys"):
                 store.run(1, putting({"a": value}))
         assert store.contents() == {}
 

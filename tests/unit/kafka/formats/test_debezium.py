@@ -315,7 +315,7 @@ def test_without_a_schema_what_could_be_two_things_must_be_told(
     declared: str, value: object, options: dict[str, Any], expected: object
 ) -> None:
     if expected is None and value is not None:
-        with pytest.raises(EmitError, match=r"told .*Debezium\("):
+        with pytest.raises(EmitError, match=r"expected .*Debezium\("):
             one(declared, value, **options)
     else:
         assert one(declared, value, **options) == expected

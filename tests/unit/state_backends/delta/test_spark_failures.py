@@ -24,12 +24,12 @@ WORKER = (
         (
             "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] late SQLSTATE: P0001",
             ValueRefusedError,
-            "plan failed on its rows; got USER_RAISED_EXCEPTION late; repair",
+            "plan failed on its rows; got USER_RAISED_EXCEPTION late; fix",
         ),
         (
             "org.apache.spark.SparkException: [FAILED_EXECUTE_UDF] f (int) SQLSTATE: 39000",
             ValueRefusedError,
-            "got FAILED_EXECUTE_UDF f (int); repair",
+            "got FAILED_EXECUTE_UDF f (int); fix",
         ),
         (
             WORKER.replace("ValueError", "txtopo.errors.FailedException"),

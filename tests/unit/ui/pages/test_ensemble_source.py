@@ -57,7 +57,7 @@ def test_a_topology_that_runs_is_listed_with_its_page(
     assert (row["topology"], row["txid"], row["status"]) == ("words", 3, "running")
     assert row["leader"]["pid"]
     assert txids.status == 404
-    assert "only the process that runs 'words' knows it" in txids.json["error"]
+    assert "only the process that runs 'words' has this" in txids.json["error"]
 
 
 def test_a_topology_that_does_not_run_is_listed_as_stopped(
