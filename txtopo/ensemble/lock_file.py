@@ -27,7 +27,7 @@ class LockFile:
         self._descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o666)
         self._held: set[int] = set()
         self._lock = Lock()
-        self.id = _id_of(os.fstat(self._descriptor))
+        self.id: FileId = _id_of(os.fstat(self._descriptor))
         self.users = 0
 
     def hold(self, number: int) -> None:
@@ -71,14 +71,19 @@ def open_lock_file(path: Path) -> LockFile:
         OSError: It cannot be opened for writing.
     """
     with _guard:
-        try:
-            known = _opened.get(_id_of(path.stat()))
-        except FileNotFoundError:
-            known = None
-        file = known or LockFile(path)
+        id = id_at(path)
+        file = (id and _opened.get(id)) or LockFile(path)
         _opened[file.id] = file
         file.users += 1
         return file
+
+
+def id_at(path: Path) -> FileId | None:
+    """Return which file is at a path; None if there is none."""
+    try:
+        return _id_of(path.stat())
+    except OSError:
+        return None
 
 
 def _id_of(stat: os.stat_result) -> FileId:

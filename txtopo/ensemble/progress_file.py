@@ -11,8 +11,11 @@ Rules
 2. A candidate leads when no earlier candidate lives. It lives as long as its process has locked its
    number in the file ``…-lock`` (:mod:`txtopo.ensemble.lock_file`), so a killed leader is replaced
    at once, and a suspended one keeps its place until it ends.
-3. A process that has the file open would continue to write to it after it was deleted or replaced,
-   and another process would begin with a new one. So each write checks that the file is in place.
+3. A process that has the file open would continue to use it after it was deleted or replaced, and
+   another process would begin with a new one. So each call checks that the file is in place, with
+   SQLite's log, the index of the log, and the lock. For the same reason a file with two names is
+   refused, since each name has a log and a lock of its own.
+4. A file that is refused is not changed.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from txtopo.clock import now
 from txtopo.config import ZooKeeper
 from txtopo.database_errors import passes
 from txtopo.ensemble.directory import TopologyNodes, read_one
-from txtopo.ensemble.lock_file import open_lock_file
+from txtopo.ensemble.lock_file import id_at, open_lock_file
 from txtopo.ensemble.nodes import decode, encode, encode_steps
 from txtopo.ensemble.store import (
     Check,
@@ -337,21 +340,20 @@ class _ProgressFile:
         self.path = _path_of(zookeeper, create=create)
         self._lock = Lock()
         self._closed = False
+        self._connection = self._open(zookeeper.connect_timeout_s)
         try:
-            self.locks = open_lock_file(self.path.with_name(f"{self.path.name}-lock"))
+            self.locks = open_lock_file(self._beside("-lock"))
         except OSError as error:
+            self._connection.close()
             raise self._unusable(f"its lock cannot be opened ({error})") from error
-        try:
-            self._connection = self._open(zookeeper.connect_timeout_s)
-        except BaseException:
-            self.locks.close()
-            raise
-        self._id = self._in_place()
+        files = [self._beside(end) for end in ("", "-wal", "-shm", "-lock")]
+        self._files = {file: id for file in files if (id := id_at(file)) is not None}
 
     @contextmanager
     def reading(self) -> Iterator[Execute]:
         """Read; each statement sees all writes so far."""
         with self._call():
+            self._check_in_place()
             yield self._connection.execute
 
     @contextmanager
@@ -402,20 +404,18 @@ class _ProgressFile:
             got=got,
         )
 
-    def _in_place(self) -> tuple[int, int] | None:
-        try:
-            stat = self.path.stat()
-        except OSError:
-            return None
-        return stat.st_dev, stat.st_ino
+    def _beside(self, end: str) -> Path:
+        return self.path.with_name(self.path.name + end)
 
     def _check_in_place(self) -> None:
-        if self._in_place() != self._id:
-            raise CorruptNodeError(
-                f"{self.path} was deleted or replaced while this process had it open; nothing was "
-                "written; put the file back, then start again",
-                path=str(self.path),
-            )
+        for file, id in self._files.items():
+            if id_at(file) != id:
+                raise CorruptNodeError(
+                    f"{file} was deleted or replaced while this process had it open; nothing was "
+                    "written; put it back, or start again with the present files: the start "
+                    "reports what is missing",
+                    path=str(file),
+                )
 
     def _open(self, timeout_s: float) -> sqlite3.Connection:
         """Connect, and create the tables if the file is new."""
@@ -426,14 +426,19 @@ class _ProgressFile:
         except sqlite3.Error as error:
             raise self._unusable(str(error)) from error
         try:
-            # Before the first transaction; of several processes that do so at once one may fail.
+            connection.execute("BEGIN")
+            self._is_new(connection)
+            connection.execute("COMMIT")
+            # Outside of a transaction; of several processes that do so at once one may fail.
             with suppress(sqlite3.OperationalError):
                 connection.execute("PRAGMA journal_mode=WAL")
             connection.execute("PRAGMA synchronous=FULL")
             # Only on macOS, where fsync leaves a write in the cache of the disk.
             connection.execute("PRAGMA fullfsync=ON")
             connection.execute("BEGIN IMMEDIATE")
-            self._prepare(connection)
+            if self._is_new(connection):
+                for statement in _TABLES:
+                    connection.execute(statement)
             connection.execute("COMMIT")
         except sqlite3.Error as error:
             connection.close()
@@ -443,21 +448,27 @@ class _ProgressFile:
             raise
         return connection
 
-    def _prepare(self, connection: sqlite3.Connection) -> None:
+    def _is_new(self, connection: sqlite3.Connection) -> bool:
+        """Return whether a file is empty; refuse one that is not ours."""
         (application,) = connection.execute("PRAGMA application_id").fetchone()
         (schema,) = connection.execute("PRAGMA user_version").fetchone()
         (tables,) = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()
         if not tables and not application:
-            for statement in _TABLES:
-                connection.execute(statement)
-        elif application != _APPLICATION:
+            return True
+        if application != _APPLICATION:
             raise self._unusable("it is an SQLite database of something else")
-        elif schema > _SCHEMA:
+        if schema > _SCHEMA:
             raise self._unusable("a newer txtopo has written it, so upgrade this one")
+        return False
 
     def _refused(self, error: sqlite3.Error) -> TxtopoError:
         if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
             return self._unusable("it is no SQLite database")
+        if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
+            return self._unusable(
+                f"{error}; if the file was deleted or moved, end what still has it open, and "
+                f"delete {self.path.name}-wal and {self.path.name}-shm"
+            )
         return self._failed(error) if passes(error) else self._unusable(str(error))
 
     def _unusable(self, why: str) -> ConfigError:
@@ -489,9 +500,11 @@ def _path_of(zookeeper: ZooKeeper, *, create: bool) -> Path:
         raise _unusable(hosts, f"the folder {path.parent} does not exist; create it")
     if not path.exists() and not create:
         raise _unusable(hosts, f"{path} does not exist; a topology creates it when it starts")
-    checked = path if path.exists() else path.parent
-    if not os.access(checked, os.R_OK | os.W_OK):
-        raise _unusable(hosts, f"this user may not read and write {checked}")
+    for checked in (path.parent, path):
+        if checked.exists() and not os.access(checked, os.R_OK | os.W_OK):
+            raise _unusable(hosts, f"this user may not read and write {checked}")
+    if path.exists() and path.stat().st_nlink > 1:
+        raise _unusable(hosts, f"{path} has another name, a hard link; delete that one, or copy it")
     return path
 
 

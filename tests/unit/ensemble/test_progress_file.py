@@ -86,6 +86,42 @@ def test_a_file_that_is_not_in_place_is_not_written(
             state.apply([Put("/a", 2)])
 
 
+@pytest.mark.parametrize("end", ["", "-wal", "-shm", "-lock"])
+@pytest.mark.rule("txtopo.ensemble.progress_file", "Rules", 3)
+def test_who_has_lost_its_files_neither_confirms_nor_writes(tmp_path: Path, end: str) -> None:
+    """Before each commit to a store of its own a leader synchronizes."""
+    with closing(opened(tmp_path)) as state:
+        state.apply([Put("/a", 1)])
+        (tmp_path / f"progress.db{end}").unlink()
+
+        with pytest.raises(CorruptNodeError, match=f"progress.db{end} was deleted"):
+            state.synchronize()
+        with pytest.raises(CorruptNodeError, match=f"progress.db{end} was deleted"):
+            state.apply([Put("/a", 2)])
+
+
+@pytest.mark.rule("txtopo.ensemble.progress_file", "Rules", 3)
+def test_a_file_with_two_names_is_refused(tmp_path: Path) -> None:
+    """Each name would have a lock and a log of its own."""
+    with closing(opened(tmp_path)) as state:
+        (tmp_path / "other.db").hardlink_to(state.path)
+        with pytest.raises(ConfigError, match="has another name, a hard link"):
+            opened(tmp_path, name="other.db")
+
+
+@pytest.mark.rule("txtopo.ensemble.progress_file", "Rules", 4)
+def test_a_database_of_something_else_is_not_changed(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "shop.db")) as shop:
+        shop.execute("CREATE TABLE rows (row)")
+    before = (tmp_path / "shop.db").read_bytes()
+
+    with pytest.raises(ConfigError, match="of something else"):
+        opened(tmp_path, name="shop.db")
+
+    assert [file.name for file in tmp_path.iterdir()] == ["shop.db"]
+    assert (tmp_path / "shop.db").read_bytes() == before
+
+
 def test_a_new_file_begins_without_what_its_predecessor_left_in_its_log(tmp_path: Path) -> None:
     """A killed process leaves the log of SQLite, and a user deletes the file alone."""
     state = opened(tmp_path)
