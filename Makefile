@@ -17,66 +17,66 @@ help:  ## show this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-12s %s\n", $$1, $$2}'
 	@echo '  ARGS="…" is passed on, e.g.: make demo ARGS="--kills 5 --seed 7"'
 
-demo: java $(READY)  ## NYC flights of 2013, killed at random moments, against plain pandas
+demo: java $(READY)  ## count the NYC flights of 2013, killed at random moments, and compare with plain pandas
 	$(PYTHON) -m examples.demo $(ARGS)
 
-demo-kafka: java kafka $(READY)  ## words of Kafka, with driver and broker killed, against plain Python
+demo-kafka: java kafka $(READY)  ## count words from Kafka while driver and broker are killed, and compare with plain Python
 	$(PYTHON) -m examples.kafka_demo $(ARGS)
 
-test: java services jars-try $(READY)  ## each wing with its sharpest tests and the servers that are there, 13 minutes
+test: java services jars-try $(READY)  ## the sharpest tests of each wing, against whichever servers are installed; 13 minutes
 	@.ci/test $(ARGS)
 
-check: $(READY)  ## format, lint, types, layers and layout
+check: $(READY)  ## check format, lint, types, layers and layout
 	.venv/bin/ruff format --check .
 	.venv/bin/ruff check .
 	.venv/bin/mypy --num-workers $(CORES) $(SOURCES)
 	.venv/bin/lint-imports
 	$(PYTHON) -m pytest -q tests/unit/test_layout.py tests/unit/test_exports.py
 
-fast: $(READY)  ## the tests that need no Java, no server and no other process, 100 seconds
+fast: $(READY)  ## the tests that need no Java, server or other process; 100 seconds
 	@.ci/test --fast $(ARGS)
 
-bench: java services $(READY)  ## txtopo, a bare Spark loop and Structured Streaming side by side
+bench: java services $(READY)  ## compare txtopo, a bare Spark loop and Structured Streaming
 	$(PYTHON) -m benchmarks $(ARGS)
 
-bench-commits: java $(READY)  ## what a commit of one record costs, and one of 1,000 partitions
+bench-commits: java $(READY)  ## measure a commit of one record, and one of 1,000 partitions
 	$(PYTHON) -m benchmarks.commits $(ARGS)
 
-bench-reliable: java $(READY)  ## sentences counted at least once on Spark: speed, what acks cost, latency
+bench-reliable: java $(READY)  ## measure an at-least-once word count on Spark: speed, cost of acks, latency
 	$(PYTHON) -m benchmarks.reliable $(ARGS)
 
-bench-kafka: java services kafka $(READY)  ## Kafka into PostgreSQL, against a plain loop
+bench-kafka: java services kafka $(READY)  ## compare Kafka into PostgreSQL with a plain loop
 	$(PYTHON) -m benchmarks.kafka $(ARGS)
 
-bench-latency: java services kafka $(READY)  ## from a record to its commit as another process sees it
+bench-latency: java services kafka $(READY)  ## measure the latency from a record to its commit, as another process sees it
 	$(PYTHON) -m benchmarks.latency $(ARGS)
 
-bench-nexmark: java services $(if $(findstring flink,$(ARGS)),flink) $(READY)  ## the queries of NEXMark, beside Structured Streaming, plain Python and Flink
+bench-nexmark: java services $(if $(findstring flink,$(ARGS)),flink) $(READY)  ## compare the NEXMark queries with Structured Streaming, plain Python and Flink
 	$(PYTHON) -m benchmarks.nexmark $(ARGS)
 
-bench-pacing: $(READY)  ## how settings of pacing change the size of batches, latency and lag
+bench-pacing: $(READY)  ## measure how pacing changes batch size, latency and lag
 	$(PYTHON) -m benchmarks.pacing $(ARGS)
 
-bench-page: $(READY)  ## the processor time that a page takes from a run
+bench-page: $(READY)  ## measure the processor time that a page takes from a run
 	$(PYTHON) -m benchmarks.page $(ARGS)
 
-bench-scale: java $(READY)  ## what a second executor adds, what the driver costs, and what a thousand would reach
+bench-scale: java $(READY)  ## measure what a second executor adds and what the driver costs; estimate a thousand executors
 	$(PYTHON) -m benchmarks.scale $(ARGS)
 
-bench-wide: java services $(READY)  ## many partitions, bolts, keys and topologies: what a txid costs
+bench-wide: java services $(READY)  ## measure what a txid costs with many partitions, bolts, keys and topologies
 	$(PYTHON) -m benchmarks.wide $(ARGS)
 
-long: java services $(READY)  ## a million txids, which takes hours: time, memory and files by tenths
+long: java services $(READY)  ## run a million txids, for hours: time, memory and files after each tenth
 	$(PYTHON) -m benchmarks.long $(ARGS)
 
-bench-start: java services $(READY)  ## the time from start() to the first job, step by step, and of stop()
+bench-start: java services $(READY)  ## measure start() up to the first job, step by step, and stop()
 	$(PYTHON) -m benchmarks.start $(ARGS)
 
-bench-stores: java services jars-try $(READY)  ## what a commit costs in each store, and in Delta by Spark's JVM
+bench-stores: java services jars-try $(READY)  ## measure a commit in each store, and in Delta through Spark's JVM
 	$(PYTHON) -m benchmarks.stores $(ARGS)
 	$(PYTHON) -m benchmarks.delta_commits
 
-stores: java services jars-try object-store $(READY)  ## the suites of all stores, in half an hour; writes docs/reference/stores.md
+stores: java services jars-try object-store $(READY)  ## run the suites of all stores, half an hour; writes docs/reference/stores.md
 	$(PYTHON) -m tests.unit.testing.conformance.stores_page $(ARGS)
 
 delta-jar: $(READY)  ## fetch the jars with which Spark reads and writes Delta tables
@@ -96,93 +96,93 @@ jars-try: java $(READY)
 	@.ci/delta-jar --try
 	@.ci/compose --try
 
-compose:  ## build what checks docker/compose.yml without Docker; needs Go
+compose:  ## build the tool that checks docker/compose.yml without Docker; needs Go
 	@.ci/compose
 
 versitygw:  ## build the S3 store of docker/compose.yml, which make test-all starts; needs Go
 	@.ci/versitygw
 
-secrets:  ## make the passwords of docker/compose.yml
+secrets:  ## create the passwords for docker/compose.yml
 	@.ci/secrets
 
 services-postgresql:
 	@.ci/services postgresql
 
-services:  ## install the servers that tests use (as root on Debian; else says what is missing)
+services:  ## install the servers that the tests use (as root on Debian; elsewhere, list what is missing)
 	@.ci/services
 
-simulate: $(READY)  ## SEEDS=10000 runs in virtual time under faults, and PROGRAMS=2000 of streams; SEED=7 replays one
+simulate: $(READY)  ## simulate SEEDS=10000 runs and PROGRAMS=2000 programs of streams under faults; SEED=7 replays one
 	$(PYTHON) -m txtopo.testing.simulation.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES) --report docs/proof/simulation.md) $(ARGS)
 	$(if $(SEED),,@$(MAKE) simulate-streams)
 
-simulate-slots: $(READY)  ## the same of resident slots: SEEDS=10000 runs, or SEED=7
+simulate-slots: $(READY)  ## the same for resident slots: SEEDS=10000 runs, or SEED=7
 	$(PYTHON) -m tests.faults.slots.command $(if $(SEED),--seed $(SEED) --trace,--seeds $(SEEDS) \
 		--processes $(CORES)) $(ARGS)
 
-simulate-all: $(READY)  ## 100,000 seeds: plain, groups, spouts, slots; hours, and continues where it was (build/seeds.jsonl)
+simulate-all: $(READY)  ## 100,000 seeds (plain, groups, spouts, slots), for hours; resumes where it stopped (build/seeds.jsonl)
 	@mkdir -p build
 	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --processes $(CORES) $(ARGS)
 	$(PYTHON) -m tests.faults.simulated.proof --results build/seeds.jsonl --page
 
-simulate-streams: $(READY)  ## the same of random programs of streams: PROGRAMS=2000 seeds, two programs each
+simulate-streams: $(READY)  ## the same for random programs of streams: PROGRAMS=2000 seeds, two programs each
 	$(PYTHON) -m tests.unit.streams --seeds $(PROGRAMS) --processes $(CORES) --report docs/proof/simulation.md
 
-mutants: java services kafka $(READY)  ## break one rule after the other in a copy, and show what notices
+mutants: java services kafka $(READY)  ## plant bugs in a copy, one at a time, and show which tests catch them
 	$(PYTHON) -m tests.faults.mutants $(ARGS)
 
-power: java services jars-try $(READY)  ## what each test costs and which planted bugs it catches, for hours; writes docs/proof/power.md
+power: java services jars-try $(READY)  ## measure what each test costs and which planted bugs it catches, for hours; writes docs/proof/power.md
 	$(PYTHON) -m tests.faults.power $(ARGS)
 
-fuzz: $(READY)  ## INPUTS=100000 mutated inputs for every reader: no crash, no hang, no other rows
+fuzz: $(READY)  ## feed INPUTS=100000 mutated inputs to every reader: no crash, no hang, no wrong rows
 	$(PYTHON) -m tests.faults.fuzz --inputs $(INPUTS) $(ARGS)
 
-faults: java services $(READY)  ## a crash at every point, two coordinators in every order, KILLS=1000 kills
+faults: java services $(READY)  ## crash at every point, run two coordinators in every order, and kill KILLS=1000 times
 	$(PYTHON) -m tests.faults.simulated.crash_points
 	$(PYTHON) -m tests.faults.processes.campaign --kills $(KILLS) $(ARGS)
 
-rows: java services jars-try $(READY)  ## the tests of the 57 rows of the fault matrix; writes docs/proof/faults.md
+rows: java services jars-try $(READY)  ## run the tests of the 57 rows of the fault matrix; writes docs/proof/faults.md
 	$(PYTHON) -m tests.faults.matrix $(ARGS)
 
-servers: java services-postgresql kafka $(READY)  ## ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
+servers: java services-postgresql kafka $(READY)  ## start ZooKeeper, Kafka and PostgreSQL on their usual ports, for the tutorial
 	@$(PYTHON) -m examples.servers
 
 release: $(READY)  ## build the sdist and the wheel of the last commit into dist/, and check them
 	$(PYTHON) -m tests.harness.release
 
-versions: java services $(READY)  ## the tests with other versions, an hour; writes docs/reference/versions.md
+versions: java services $(READY)  ## run the tests with other versions, an hour; writes docs/reference/versions.md
 	$(PYTHON) -m tests.harness.versions $(ARGS)
 
 licences: $(READY)  ## list the licence of each dependency in docs/proof/licences.md
 	$(PYTHON) -m tests.harness.licences
 
-screenshots: services $(READY)  ## make the pictures of docs/how-to/pages.md with Chromium
+screenshots: services $(READY)  ## take the pictures of docs/how-to/pages.md with Chromium
 	$(PYTHON) -m tests.services.pages.screenshots
 
-pictures: $(READY)  ## make the pictures of docs/explanation; with ARGS=--record the demo is run again
+pictures: $(READY)  ## draw the pictures of docs/explanation; ARGS=--record runs the demo again
 	$(PYTHON) -m tests.faults.pictures $(ARGS)
 
-soak: java services $(READY)  ## flights in a loop for MINUTES=30 under faults of all kinds; writes docs/proof/soak.md
+soak: java services $(READY)  ## count flights in a loop for MINUTES=30 under faults of all kinds; writes docs/proof/soak.md
 	$(PYTHON) -m tests.faults.soak --minutes $(MINUTES) $(ARGS)
 
-networks: java services $(READY)  ## break links of a run, 200 rounds each, while it counts; writes docs/proof/networks.md
+networks: java services $(READY)  ## break each network link of a run while it counts, 200 rounds each; writes docs/proof/networks.md
 	$(PYTHON) -m tests.faults.networks $(ARGS)
 
-cluster: java services kafka $(READY)  ## works on Spark standalone, whose machines die, hang, come and go; writes docs/proof/cluster.md
+cluster: java services kafka $(READY)  ## run on Spark standalone while machines die, hang, join and leave; writes docs/proof/cluster.md
 	$(PYTHON) -m tests.services.cluster $(ARGS)
 
 docs: $(READY)  ## build the site of docs into docs/_build; warnings are errors
 	$(PYTHON) -m sphinx -q -W --keep-going -j auto docs docs/_build $(ARGS)
 
-test-all: java services jars-try object-store $(READY)  ## every test, hours; ARGS="--shard 2/6" takes the second of six parts
+test-all: java services jars-try object-store $(READY)  ## every test, for hours; ARGS="--shard 2/6" runs the second of six parts
 	@.ci/versitygw --try
 	@.ci/test --all $(ARGS)
 
-format: $(READY)  ## format the code and repair what a tool can repair
+format: $(READY)  ## format the code and fix what tools can fix
 	.venv/bin/ruff format .
 	.venv/bin/ruff check --fix .
 
-clean:  ## remove .venv, caches and what the demo and the examples left behind
+clean:  ## remove .venv, caches, and files left by the demo and the examples
 	rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -rf build dist txtopo-demo txtopo-zookeeper spark-warehouse metastore_db derby.log *.egg-info docs/_build
 	rm -f *.db *.db-shm *.db-wal

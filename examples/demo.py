@@ -126,14 +126,16 @@ def parse() -> argparse.Namespace:
     """Read the command line."""
     parser = argparse.ArgumentParser(description="count flights while being killed")
     parser.add_argument("--kills", type=int, default=3, help="how often to kill it")
-    parser.add_argument("--seed", type=int, help="for the moments of the kills; default: chance")
+    parser.add_argument(
+        "--seed", type=int, help="seed for the times of the kills; random by default"
+    )
     parser.add_argument(
         "--dir", type=Path, default=Path("txtopo-demo"), help="folder for all files"
     )
-    parser.add_argument("--state", help="URL of the store, e.g. postgresql://…; default: SQLite")
-    parser.add_argument("--mode", default="table", help="table, or log: rows are appended")
+    parser.add_argument("--state", help="URL of the store, e.g. postgresql://…; SQLite by default")
+    parser.add_argument("--mode", default="table", help="table, or log to append rows")
     parser.add_argument("--zookeeper", default="embedded", help="host:port of a real ensemble")
-    parser.add_argument("--master", help="Spark master; default local[*]")
+    parser.add_argument("--master", help="Spark master; local[*] by default")
     parser.add_argument("--carrier", default="auto", help="auto, local, rdd or dataframe")
     return parser.parse_args()
 

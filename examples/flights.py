@@ -167,13 +167,15 @@ def parse() -> argparse.Namespace:
     parser.add_argument(
         "--dir", type=Path, default=Path("txtopo-demo"), help="folder for all files"
     )
-    parser.add_argument("--state", help="URL of the store; default: SQLite in the folder")
-    parser.add_argument("--mode", default="table", help="table, or log: rows are appended")
+    parser.add_argument("--state", help="URL of the store; SQLite in the folder by default")
+    parser.add_argument("--mode", default="table", help="table, or log to append rows")
     parser.add_argument("--zookeeper", default="embedded", help="host:port,…/chroot of an ensemble")
-    parser.add_argument("--master", help="Spark master; default local[*]")
+    parser.add_argument("--master", help="Spark master; local[*] by default")
     parser.add_argument("--carrier", default="auto", help="auto, local, rdd or dataframe")
     parser.add_argument("--batch-bytes", type=int, default=BATCH_BYTES, help="size of a batch")
-    parser.add_argument("--name", default="flights", help="id of the topology, begins its tables")
+    parser.add_argument(
+        "--name", default="flights", help="id of the topology, and prefix of its tables"
+    )
     parser.add_argument("--json", action="store_true", help="print progress as JSON lines")
     return parser.parse_args()
 

@@ -186,17 +186,19 @@ def run_demo(args: argparse.Namespace) -> int:
 
 def main() -> int:
     """Run the demo with what the command line says."""
-    parser = argparse.ArgumentParser(description="count words of Kafka while being killed")
+    parser = argparse.ArgumentParser(
+        description="count words from Kafka while processes are killed"
+    )
     parser.add_argument("--records", type=int, default=200_000, help="how many words")
     parser.add_argument("--kills", type=int, default=2, help="how often to kill the driver")
     parser.add_argument("--broker-kills", type=int, default=2, help="how often to kill the broker")
-    parser.add_argument("--seed", type=int, help="for words and moments; default: chance")
+    parser.add_argument("--seed", type=int, help="seed for words and kills; random by default")
     parser.add_argument("--dir", type=Path, default=Path("txtopo-demo/kafka"))
     parser.add_argument("--zookeeper", default="embedded", help="host:port of a running server")
     parser.add_argument("--carrier", default="auto", help="auto, local, rdd or dataframe")
     args = parser.parse_args()
     if jars() is None:
-        raise SystemExit("no Kafka broker found; run make kafka")
+        raise SystemExit("no Kafka broker was found; run make kafka")
     args.seed = random.randrange(1_000_000) if args.seed is None else args.seed
     args.dir = args.dir.absolute()
     shutil.rmtree(args.dir, ignore_errors=True)

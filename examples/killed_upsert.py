@@ -250,7 +250,7 @@ def compare() -> str:
 def main() -> None:
     """Compare the sinks, or be the process that is killed."""
     parser = argparse.ArgumentParser(description="sinks of foreachBatch under the same kill")
-    parser.add_argument("--folder", type=Path, help="be the process, with this folder")
+    parser.add_argument("--folder", type=Path, help="run as the child process, in this folder")
     parser.add_argument("--dies", type=int, help="the batch in which the process is killed")
     args = parser.parse_args()
     if args.folder:

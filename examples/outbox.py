@@ -62,7 +62,7 @@ def to_kafka(servers: str, topic: str) -> Send:
             if at % 10_000 == 0:  # its queue has room for more than that
                 producer.flush(30.0)
         if producer.flush(30.0) or errors:
-            raise ConnectionError(f"Kafka did not take all rows: {errors or 'no answer'}")
+            raise ConnectionError(f"Kafka did not accept all rows: {errors or 'no answer'}")
 
     return send
 
@@ -100,7 +100,9 @@ def main() -> None:
     parser.add_argument("--rabbitmq", default="amqp://guest:guest@localhost/%2F", help="its URL")
     parser.add_argument("--queue", default="events", help="a queue that exists")
     parser.add_argument("--dir", type=Path, default=Path("txtopo-demo"), help="folder of all files")
-    parser.add_argument("--only", choices=("kafka", "rabbitmq"), help="publish there, for ever")
+    parser.add_argument(
+        "--only", choices=("kafka", "rabbitmq"), help="publish to this broker, until stopped"
+    )
     args = parser.parse_args()
     args.dir.mkdir(parents=True, exist_ok=True)
     url = f"sqlite:///{args.dir / 'shop.db'}"

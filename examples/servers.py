@@ -46,7 +46,7 @@ def main() -> None:
     taken = [f"{name}'s {port}" for name, port in PORTS.items() if is_taken(port)]
     if taken:
         sys.exit(
-            f"servers: somebody listens on {', '.join(taken)} already; end that server, or use it"
+            f"servers: something already listens on {', '.join(taken)}; stop that server, or use it"
         )
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, end)

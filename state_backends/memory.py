@@ -113,8 +113,8 @@ class MemoryFactory:
         if store is None:
             raise TopologyError(
                 f"the state {table.name!r} in {url!r} is in the memory of another process, or its "
-                "State object is gone; use sqlite:///… or postgresql://… where Spark tasks or "
-                "other processes open the state",
+                "State object no longer exists; use sqlite:///… or postgresql://… where Spark "
+                "tasks or other processes open the state",
                 state=table.name,
                 path=url,
             )

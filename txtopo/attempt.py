@@ -132,11 +132,11 @@ def check_one_history(one: TransactionAttempt, other: TransactionAttempt) -> Non
     """
     if one.epoch == other.epoch and one.term != other.term:
         raise TwoHistoriesError(
-            f"attempts {one} of term {one.term!r} and {other} of term {other.term!r} have one "
-            f"epoch, {one.epoch}, which two coordinators claimed, so they belong to two histories; "
-            "expected one term to an epoch; was ZooKeeper set back to an earlier state, or a store "
-            "restored from a backup? call txtopo.operations.verify, and bring back what belongs "
-            "together, or call txtopo.operations.rebuild",
+            f"attempts {one} of term {one.term!r} and {other} of term {other.term!r} have the "
+            f"same epoch {one.epoch}, which two coordinators claimed, so they belong to two "
+            "histories; expected one term for each epoch; was ZooKeeper or a store restored from "
+            "a backup? call txtopo.operations.verify and restore what belongs together, or call "
+            "txtopo.operations.rebuild",
             attempt=one,
             holder=other,
         )

@@ -56,21 +56,21 @@ _CREDENTIALS = re.compile(r"(?<=://).*@", re.S)
 
 @dataclass(frozen=True, slots=True, repr=False)
 class ZooKeeper(Settings):
-    """Where the ensemble is that keeps the progress of topologies, and how to reach it.
+    """Where to find the ensemble that keeps the progress of topologies, and how to connect.
 
     Attributes:
         hosts: ``"embedded"`` (the server inside PySpark's jars, in the driver's JVM),
-            ``"host:port,host:port/chroot"``, ``"file:progress.db"`` (an SQLite file of this
-            machine) or ``"memory"`` (nothing survives the process). ``"scheme://…"`` names another
-            ensemble, of a plug-in (:mod:`txtopo.plugins.ensembles`). ``"auto"`` is
+            ``"host:port,host:port/chroot"``, ``"file:progress.db"`` (an SQLite file on this
+            machine) or ``"memory"`` (nothing survives the process). ``"scheme://…"`` names the
+            ensemble of a plug-in (:mod:`txtopo.plugins.ensembles`). ``"auto"`` is
             ``"file:txtopo-progress.db"`` for the carrier ``local``, unless ``dir`` is given, and
             ``"embedded"`` for all others.
         dir: Directory of the embedded server.
         auth: ``"user:password"``; nodes are then readable by that user only. A mapping is a SASL
             login: kazoo's ``sasl_options``.
         tls: kazoo's TLS arguments (``use_ssl``, ``ca``, ``certfile``, ``keyfile`` …).
-        session_timeout_s: How long a session lasts without a sign of life. A leader that is silent
-            for longer is deposed.
+        session_timeout_s: How long a session lasts without a heartbeat. A leader that is silent for
+            longer is deposed.
         connect_timeout_s: How long to try the first connection.
     """
 
@@ -127,14 +127,14 @@ class ZooKeeper(Settings):
 
 @dataclass(frozen=True, slots=True)
 class Page(Settings):
-    """Where a run serves its page, and who may see it. The extra ``ui`` brings what it needs.
+    """Where a run serves its page, and who may see it. It needs the extra ``ui``.
 
     Attributes:
-        port: The port; 0 takes a free one. ``run.page_url`` has the address.
+        port: The port; 0 picks a free one. ``run.page_url`` is the address.
         host: The address at which the page is served.
-        token: Who has it may see the page and give commands; at least 16 characters. Without it,
-            everyone on this machine may see the page, and nobody can give commands by it. Needed on
-            another address than a loopback one.
+        token: Anyone who has it may view the page and send commands; at least 16 characters.
+            Without it, anyone on this machine may view the page, and nobody can send commands from
+            it. Required unless the address is a loopback one.
     """
 
     holder: ClassVar[str] = "page"
@@ -162,7 +162,7 @@ class Page(Settings):
         if token is None:
             if not is_loopback(host):
                 raise ConfigError(
-                    f"the page would be readable for everyone who reaches {host}; got "
+                    f"the page would be readable by anyone who can reach {host}; got "
                     f"page.host={host!r} without page.token; expected page.token with at least "
                     f"{PAGE_TOKEN_CHARACTERS_MIN} characters, or page.host='127.0.0.1'",
                     setting="page.token",
@@ -192,7 +192,7 @@ def growing_pause_s(failures: int, first_s: float, longest_s: float) -> float:
 
 
 class ChangeKind(StrEnum):
-    """What a start may change of a topology that has run, see ``Config.allow_change``."""
+    """What a start may change in a topology that has run; see ``Config.allow_change``."""
 
     COMPONENTS = "components"
     """Spouts and bolts that are new, gone or of another kind; their inputs; what rows mean."""
@@ -335,42 +335,44 @@ class Config(_CommonConfig):
 
     Attributes:
         carrier: How tuples move between stages: ``"local"`` (in this process, without Spark),
-            ``"rdd"``, ``"dataframe"`` (one txid a job), ``"resident"`` (long-lived Spark tasks
-            instead of jobs, which keep their cores; classic Spark, no DataFrames). ``"auto"`` takes
-            ``dataframe`` on Spark Connect and for topologies of DataFrames, ``resident`` if the
-            start opens the session and cores are left, else ``rdd`` (``docs/how-to/run.md``).
-        slots: Spark partitions that host the tasks; default: the session's parallelism. On the
-            carrier ``resident``: tasks that live long; default: one on each free core. By default
-            no more than the largest component has tasks.
+            ``"rdd"``, ``"dataframe"`` (one txid per job), ``"resident"`` (long-lived Spark tasks
+            instead of jobs, which occupy their cores; classic Spark, no DataFrames). ``"auto"``
+            picks ``dataframe`` on Spark Connect and for topologies of DataFrames, ``resident`` if
+            the start opens the session and leaves cores free, otherwise ``rdd``
+            (``docs/how-to/run.md``).
+        slots: Spark partitions that host the tasks; default: the session's parallelism. With the
+            carrier ``resident``: long-lived tasks; default: one per free core. By default, no more
+            than the largest component has tasks.
         max_spout_pending: Maximum batches in flight. A Spark job processes up to a third of them
             together, rounded up; two jobs run at the same time, while batches gather for the next.
-        poll_interval_s: Longest pause before a spout that was not ready is asked again. The first
-            pause is a tenth of it, and each further one is twice as long.
+        poll_interval_s: Longest pause before a spout that was not ready is polled again. The first
+            pause is a tenth of it, and each further one twice as long.
         backoff_s: Pause after the first failure of a batch, or the first infrastructure fault;
-            doubled each time, up to a hundred times this.
-        page: Where the run serves its page. None, the default: there is no page.
-        zookeeper: Where the progress of the topology is kept; hosts are short for
+            doubled each time, up to 100 times this value.
+        page: Where the run serves its page. None, the default: no page.
+        zookeeper: Where the progress of the topology is kept; a string is short for
             ``ZooKeeper(hosts)``.
-        pace: How large batches are, and when they are worth planning; by default nothing paces.
-        group_txids_max: Maximum batches that are committed together, if they wait for their turn:
-            each state takes them in one write. Nothing waits for a group to fill. With 1 each
-            batch is committed alone. ``docs/explanation/group-commit.md`` says which topologies
-            take groups.
+        pace: How large batches are, and when they are worth planning; by default, there is no
+            pacing.
+        group_txids_max: Maximum number of waiting batches that are committed together: each state
+            takes them in one write. Nothing waits for a group to fill. With 1, each batch is
+            committed alone. ``docs/explanation/group-commit.md`` describes which topologies use
+            groups.
         attempts_max: The topology stops after this many counted failures of one batch; None for no
-            limit, as in Storm: it pauses and tries again until the batch succeeds.
-        batch_timeout_s: Time limit of a batch; a job of n batches has n times as much. It is also
-            how long a resident slot may have no task while work waits for it, as after the loss of
-            a worker whose core does not come back. Then a run that asked for ``resident`` ends with
-            ``SlotUnavailable``; one for which ``"auto"`` chose it ends its slots and continues with
-            the carrier ``rdd``, on the cores that are left. A warning comes after half of that
-            time.
+            limit, as in Storm: the batch is retried after pauses until it succeeds.
+        batch_timeout_s: Time limit of a batch; a job of n batches has n times as much. Also, how
+            long a resident slot may have no task while work waits for it, for example because a
+            worker was lost and its core does not come back. After that, a run that asked for
+            ``resident`` ends with ``SlotUnavailable``; a run for which ``"auto"`` chose it ends its
+            slots and continues with the carrier ``rdd``, on the remaining cores. A warning is
+            logged after half of that time.
         driver_bytes_max: Maximum bytes of processed envelopes that wait in the driver for their
             commit.
-        history_txids: The number of committed txids before the last group of them whose metadata
-            stays in ZooKeeper. An operator can replay those (``txtopo replay``), and rewind to them
-            without giving the position of the source.
+        history_txids: How many committed txids before the last group keep their metadata in
+            ZooKeeper. An operator can replay them (``txtopo replay``), and rewind to them without
+            supplying the position of the source.
         allow_change: What may differ from the topology that ran under this id; meant for one start.
-            Names of ``"components"``, ``"states"``, ``"columns"`` and ``"source"``, such as
+            A set of ``"components"``, ``"states"``, ``"columns"`` and ``"source"``, such as
             ``{"states", "columns"}``; True allows all of them. See ``docs/how-to/evolution.md``.
         check_replays: Compare the tuples of a replay of a transactional spout, and the answers of
             ``map_async`` below it, with those of the first processed attempt, and end the run with
@@ -447,27 +449,27 @@ class AtLeastOnceConfig(_CommonConfig):
 
     Attributes:
         carrier: Where spouts and bolts run: ``"local"`` (in this process, without Spark) or
-            ``"resident"`` (in Spark tasks, which keep their cores). ``"auto"`` takes ``resident``
-            if a session is given or active, else ``local``.
-        slots: Tasks that host spouts and bolts; default: one on each free core, and two on the
+            ``"resident"`` (in Spark tasks, which keep their cores). ``"auto"`` picks ``resident``
+            if a session is passed or active, otherwise ``local``.
+        slots: Tasks that host spouts and bolts; default: one per free core, and two with the
             carrier ``local``.
-        max_spout_pending: Pending trees of each spout task; by default any number.
-        poll_interval_s: Longest pause before a spout that had nothing to emit is asked again. The
-            first pause is a tenth of it, and each further one is twice as long.
+        max_spout_pending: Maximum pending trees of each spout task; by default, no limit.
+        poll_interval_s: Longest pause before a spout that had nothing to emit is polled again. The
+            first pause is a tenth of it, and each further one twice as long.
         backoff_s: Pause after the first failure of a slot or of the ensemble; doubled each time, up
-            to a hundred times this.
-        page: Where the run serves its page. None, the default: there is no page.
-        zookeeper: Where the drivers of the topology elect a leader, so that others stand by; hosts
-            are short for ``ZooKeeper(hosts)``. None, the default: there is one driver.
-        message_timeout_s: A tree of tuples that is not complete fails between one and two of these
-            after it was emitted.
-        ackers: The number of ackers, which are spread over the slots with spouts and share the
-            trees by a hash of the root (Storm ``topology.acker.executors``). None: each slot with
-            spouts has an acker for their trees, so that nothing but the acks travels. 0: no tree is
-            tracked, and a spout's tuple is acked when it is emitted.
-        slot_timeout_s: How long a resident slot may have no task, as after the loss of a worker
-            whose core does not come back. A warning comes after half of that time, then after all
-            of it, and then once in that time. The topology waits.
+            to 100 times this value.
+        page: Where the run serves its page. None, the default: no page.
+        zookeeper: Where the drivers of the topology elect a leader, so that the others stand by; a
+            string is short for ``ZooKeeper(hosts)``. None, the default: there is only one driver.
+        message_timeout_s: A tuple tree that is still incomplete after one to two times this long
+            fails.
+        ackers: The number of ackers, spread over the slots with spouts; a hash of the root assigns
+            each tree to one of them (Storm ``topology.acker.executors``). None: each slot with
+            spouts has an acker for their trees, so only the acks are sent to other slots. 0: trees
+            are not tracked, and a spout's tuple is acked as soon as it is emitted.
+        slot_timeout_s: How long a resident slot may have no task, for example because a worker was
+            lost and its core does not come back. A warning is logged after half of that time, after
+            all of it, and then again once per that time. The topology waits.
     """
 
     carrier: SlotCarrier = "auto"
@@ -479,8 +481,8 @@ class AtLeastOnceConfig(_CommonConfig):
     def __post_init__(self) -> None:
         if self.carrier in CARRIERS and self.carrier not in SLOT_CARRIERS:
             raise ConfigError(
-                f"carrier {self.carrier!r} cannot carry an at-least-once topology, whose bolts "
-                "live longer than a Spark job; use carrier='resident' on Spark, or 'local'",
+                f"carrier {self.carrier!r} cannot run an at-least-once topology, whose bolts "
+                "outlive a Spark job; use carrier='resident' on Spark, or 'local'",
                 setting="carrier",
             )
         _check_one_of("carrier", self.carrier, SLOT_CARRIERS)
@@ -491,7 +493,7 @@ class AtLeastOnceConfig(_CommonConfig):
         if self.max_spout_pending is not None:
             check_whole_number("max_spout_pending", self.max_spout_pending)
         if self.ackers is not None:
-            more = "; 0 tracks no trees: at most once; None is an acker in each slot with spouts"
+            more = "; 0 tracks no trees (at most once); None runs an acker in each slot with spouts"
             check_whole_number("ackers", self.ackers, at_least=0, more=more)
 
 

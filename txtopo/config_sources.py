@@ -149,7 +149,7 @@ def located(error: ConfigError, found: Mapping[str, Setting]) -> ConfigError:
     setting = found.get(str(name))
     if setting is None or setting.source == "code":
         return error
-    return ConfigError(f"{error}; it came from {setting.source}", **error.facts)
+    return ConfigError(f"{error}; it comes from {setting.source}", **error.facts)
 
 
 def _of_environment(
@@ -187,7 +187,7 @@ def _of_file(
         RecursionError,
     ) as error:  # a number too long for Python is not an error of TOML
         raise ConfigError(
-            f"{file} is not TOML; got {error}; expected lines such as slots = 4", path=str(file)
+            f"{file} is not valid TOML: {error}; expected lines such as slots = 4", path=str(file)
         ) from error
     for name, value in _settings_of(values, known, file, text):
         source = f"{file}, line {_line(text, name)}"
@@ -214,8 +214,8 @@ def _settings_of(
         source = f"{file}, line {_line(text, name)}"
         if name == "txtopo" and isinstance(value, dict):
             raise ConfigError(
-                f"settings stand at the top level of the file; got a table [txtopo] in {source}; "
-                "take that line out",
+                f"settings belong at the top level of the file; got a table [txtopo] in {source}; "
+                "remove that line",
                 path=str(file),
             )
         if name not in tables:
@@ -226,7 +226,7 @@ def _settings_of(
             some = next(each for each in known if each.startswith(f"{name}."))
             raise ConfigError(
                 f"{name} is a table; got {type(value).__name__} in {source}; expected [{name}] "
-                f"with its settings below, such as {some}",
+                f"followed by its settings, such as {some}",
                 setting=name,
             )
 
@@ -284,7 +284,7 @@ def check_known(name: str, known: Mapping[str, Known], source: str, elsewhere: s
 def _wrong(name: str, setting: Known, value: object, source: str) -> ConfigError:
     got = "a value that is not shown" if setting.secret else repr(value)
     return ConfigError(
-        f"{name} is of the wrong type; got {got:.200}; expected {setting.expected}; it came from "
+        f"{name} is of the wrong type; got {got:.200}; expected {setting.expected}; it comes from "
         f"{source}",
         setting=name,
     )

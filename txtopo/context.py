@@ -51,7 +51,7 @@ def _no_frame_states(name: str) -> FrameStateHandle:
 
 @dataclass(frozen=True, slots=True)
 class FrameContext:
-    """What a ``DataFrameBolt``, which has no tasks, is told about itself.
+    """What a ``DataFrameBolt``, which has no tasks, knows about itself.
 
     Attributes:
         topology_id: Id of the topology.
@@ -68,8 +68,8 @@ class FrameContext:
     def state(self, name: str) -> FrameStateHandle:
         """Return the state that ``with_state(name, …)`` declared for this bolt.
 
-        Only in the commit phase: the ``prepare`` that is called before ``transform`` gets a state
-        that cannot be used.
+        Use it only in the commit phase: in the ``prepare`` before ``transform``, the state cannot
+        be used.
 
         Raises:
             StateUsageError: No such state was declared, or the bolt is not a committer.
@@ -79,7 +79,7 @@ class FrameContext:
 
 @dataclass(frozen=True, slots=True)
 class TaskContext:
-    """What a task is told about itself (Storm ``TopologyContext``).
+    """What a task knows about itself (Storm ``TopologyContext``).
 
     Attributes:
         topology_id: Id of the topology.
@@ -90,8 +90,8 @@ class TaskContext:
         parallelism: The number of tasks of each component; use :meth:`component_tasks`.
         stamp: Returns the stamp that the batch got when it was planned; use :attr:`planned_time`
             and :attr:`versions`.
-        abandoned: Returns whether nobody wants the attempt any more, so that work which waits may
-            end. Not every carrier tells: Spark ends the worker instead.
+        abandoned: Returns whether the attempt is abandoned, so that waiting work may end. Not every
+            carrier reports this: Spark ends the worker instead.
     """
 
     topology_id: str
@@ -107,19 +107,19 @@ class TaskContext:
     def planned_time(self) -> datetime.datetime:
         """The processing time of the batch, when it was planned, in UTC, to the millisecond.
 
-        It is the same in every attempt at a txid, in all tasks and in both phases, and never before
-        that of the previous txid. An emitter may ask for it while it emits a batch.
+        It is the same in every attempt at a txid, in all tasks and in both phases, and never
+        earlier than that of the previous txid. An emitter may read it while it emits a batch.
 
         Raises:
-            TopologyError: Nobody in the topology asks for it; give a bolt
-                ``needs_planned_time = True``.
+            TopologyError: Nothing in the topology needs it; set ``needs_planned_time = True`` in a
+                bolt.
         """
         stamp = self.stamp()
         if stamp is None:
             raise TopologyError(
-                f"{self.component_id!r} asks for the time at which its batch was planned, which is "
-                "not kept here; expected a batch of a topology with a bolt that has "
-                "needs_planned_time = True; give that to the class of the bolt",
+                f"{self.component_id!r} asks for the time when its batch was planned, which is "
+                "not stored here; expected a batch of a topology with a bolt that has "
+                "needs_planned_time = True; add that to the bolt's class",
                 component=self.component_id,
             )
         return EPOCH + datetime.timedelta(milliseconds=int(str(stamp["time"])))
@@ -151,7 +151,7 @@ class TaskContext:
         tables = (self.stamp() or {}).get("tables")
         if not isinstance(tables, dict):
             raise TopologyError(
-                f"{self.component_id!r} asks for versions of lookups; got a batch without any; "
+                f"{self.component_id!r} asks for the versions of lookups, but its batch has none; "
                 "expected a topology with lookups",
                 component=self.component_id,
             )
@@ -167,7 +167,7 @@ class TaskContext:
             component: Id of a spout or bolt of this topology.
 
         Returns:
-            The numbers in ascending order; empty for what has no tasks, such as a
+            The numbers in ascending order; empty for a component without tasks, such as a
             ``PersistentAggregate``, or a DataFrame spout or bolt.
 
         Raises:

@@ -107,7 +107,7 @@ def too_many(count: int, limit: int, first: Sequence[Any]) -> TooManyDeadLetters
     return TooManyDeadLetters(
         f"a batch has too many dead letters; got {count} or more; expected at most {limit}; the "
         f"first is of {named['component']!r}, {named['place']}: {named['error']}: "
-        f"{named['message']}; nothing of the batch is committed; repair the source, the declared "
+        f"{named['message']}; nothing of the batch is committed; fix the source, the declared "
         "fields or the bolt, or allow more with DeadLetters(…, batch_records_max=…)",
         count=count,
         batch_records_max=limit,

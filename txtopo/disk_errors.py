@@ -100,7 +100,8 @@ def failure(doing: str, error: Exception) -> TxtopoError:
             )
         case ErrorMeaning.LASTS:
             return PromiseError(
-                f"cannot {doing}, now or later: {error}; look at its disk or path", got=str(error)
+                f"cannot {doing}, and a retry will not help: {error}; look at its disk or path",
+                got=str(error),
             )
         case _:
             return InfrastructureError(f"cannot {doing}: {error}", got=str(error))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any
 
-from txtopo.errors import EmitError
+from txtopo.errors import EmitError, count_text
 from txtopo.tuples import Stream
 
 # Arrow batches of this many rows are the fastest for Python code (measured on words; smaller ones
@@ -37,7 +37,8 @@ def check_values(
     if declared is None:
         known = ", ".join(sorted(streams)) or "none"
         raise EmitError(
-            f"{component!r} emitted to undeclared stream {stream!r}; declared are {known}",
+            f"{component!r} emitted to undeclared stream {stream!r}; the declared streams are "
+            f"{known}",
             component=component,
             stream=str(stream),
             expected=tuple(sorted(streams)),
@@ -53,8 +54,8 @@ def check_values(
     names = ", ".join(declared.fields.names)
     if isinstance(values, str | bytes | bytearray):
         raise EmitError(
-            f"{component!r} emitted a text to stream {stream!r}; got {values!r:.200}; expected a "
-            f"list of values: {names}; write emit([value])",
+            f"{component!r} emitted a string to stream {stream!r}; got {values!r:.200}; expected "
+            f"a list of values: {names}; write emit([value])",
             component=component,
             stream=stream,
             got=f"{values!r:.200}",
@@ -69,8 +70,8 @@ def check_values(
         )
     if len(values) != len(declared.fields):
         raise EmitError(
-            f"{component!r} emitted {len(values)} values to stream {stream!r}; got "
-            f"{list(values)!r:.200}; expected {len(declared.fields)}: {names}",
+            f"{component!r} emitted {count_text(len(values), 'value')} to stream {stream!r}; got "
+            f"{list(values)!r:.200}; expected {len(declared.fields)} ({names})",
             component=component,
             stream=stream,
             got=len(values),

@@ -80,6 +80,11 @@ def text_of(error: object) -> str:
         return "(it cannot be printed)"
 
 
+def count_text(number: int, what: str) -> str:
+    """Return a number of things in words, such as ``"1 row"`` and ``"2 rows"``."""
+    return f"{number} {what}{'' if number == 1 else 's'}"
+
+
 def escaped(text: str, kept: str = "") -> str:
     """Return a text in which characters that cannot be printed are escaped, except those *kept*."""
     if text.isprintable():
@@ -127,8 +132,9 @@ class RecordFailed(TxtopoError):
         super().__init__(message, **facts)
         # Only seen where it ends the run.
         self.add_note(
-            "RecordFailed makes a dead letter in execute of a BasicBolt and in the function of "
-            "map_async, in a topology with dead_letters=open_state(…); elsewhere it ends the run"
+            "RecordFailed produces a dead letter when raised in execute of a BasicBolt or in the "
+            "function of map_async, in a topology with dead_letters=open_state(…); anywhere else "
+            "it ends the run"
         )
 
 

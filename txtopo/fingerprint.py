@@ -305,10 +305,10 @@ def another_topology(found: Sequence[Difference]) -> TopologyChanged:
     """Return the error for a start of a topology that differs from the one that ran."""
     changes = tuple(each.text for each in found)
     return TopologyChanged(
-        f"the topology is not the one that ran under this id; {'; '.join(changes)}; expected the "
-        "same components, streams and states, since what is planned and stored belongs to them; "
-        "start the old one, or give this one another id; if the change is meant, and you know that "
-        f"what is stored fits it, start once with {setting_for(found)}",
+        f"the topology is not the one that last ran under this id; {'; '.join(changes)}; expected "
+        "the same components, streams and states, because the stored plans and values belong to "
+        "them; start the old one, or give this one another id; if the change is intended and you "
+        f"know that it fits what is stored, start once with {setting_for(found)}",
         changes=changes,
     )
 

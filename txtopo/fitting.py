@@ -220,7 +220,7 @@ def _from_whole(kind: str, value: Any, convert: Callable[[int], float]) -> float
     except OverflowError as error:
         raise NotExact(f"it is beyond the range of a {kind}") from error
     if number != value:
-        raise NotExact(f"no {kind} is this number; the nearest one is {number:.0f}")
+        raise NotExact(f"no {kind} equals this number; the nearest is {number:.0f}")
     return number
 
 
@@ -374,7 +374,7 @@ def without_zone(found: datetime.datetime | None) -> datetime.datetime | None:
 
 def _day(value: datetime.datetime) -> datetime.date:
     if value.tzinfo is not None:
-        raise NotExact("it has a time zone, in each of which it may be another date")
+        raise NotExact("it has a time zone, and its date depends on the zone")
     if value.time() != datetime.time():
         raise NotExact("it has a time, and a date has none")
     return value.date()

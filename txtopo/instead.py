@@ -11,15 +11,13 @@ from txtopo.errors import nearest
 
 P = ParamSpec("P")
 
-# Storm, Kafka and JDBC clients, Spark's options, and earlier versions of txtopo.
+# What Spark, Kafka's and databases' clients call it, and what one would guess.
 _SIZES = frozenset(
     [
         "take",
-        "amount",
         "batch_size",
         "batchSize",
         "batch_records_max",
-        "batch_tuples_max",
         "max_batch_size",
         "max_poll_records",
         "rows_max",

@@ -131,16 +131,16 @@ class Publisher:
                 )
         if not isinstance(name, str) or not name or escaped(name) != name:
             raise ConfigError(
-                f"the name of a Publisher is wrong; got {name!r:.100}; expected a printable text, "
-                "under which it keeps how far it has published",
+                f"the name of a Publisher is wrong; got {name!r:.100}; expected printable text; "
+                "the Publisher stores its progress under this name",
                 setting="name",
                 got=f"{name!r:.100}",
             )
         if config.zookeeper.hosts == "memory" and ensemble is None:
             raise ConfigError(
-                "zookeeper='memory' ends with the process of a run, so a Publisher cannot read "
-                "what is committed; expected the hosts of a ZooKeeper, an embedded one, or "
-                "'file:progress.db'",
+                "zookeeper='memory' is lost when the process of a run ends, so a Publisher "
+                "cannot read what is committed; expected the hosts of a ZooKeeper, an embedded "
+                "one, or 'file:progress.db'",
                 setting="zookeeper.hosts",
             )
         self._outbox, self._name = state, name
@@ -185,16 +185,17 @@ class Publisher:
             table, ledger = reader.table, reader.ledger
         if table.key != KEY:
             raise StateUsageError(
-                f"state {table.name!r} is no outbox; got the key {table.key!r}; expected {KEY!r}, "
-                "as Append keeps its rows unless they expire, which they might do unpublished",
+                f"state {table.name!r} is not an outbox; got the key {table.key!r}; expected "
+                f"{KEY!r}, the key that Append uses for rows that do not expire; rows that expire "
+                "might be lost before they are published",
                 state=table.name,
                 got=repr(table.key),
                 expected=repr(KEY),
             )
         if ledger is None or ledger.topology == RELEASED:
             raise StateUsageError(
-                f"no topology has claimed state {table.name!r}, so nobody says what is committed; "
-                "has its topology run yet?",
+                f"no topology has claimed state {table.name!r}, so it is unknown what is "
+                "committed; has its topology run yet?",
                 state=table.name,
             )
         # Read by ranges of the first key column, which needs no index of its own.
@@ -250,9 +251,9 @@ def _check_done(returned: object) -> None:
         if isinstance(returned, Coroutine):
             returned.close()  # or Python warns that nobody has awaited it
         raise StateUsageError(
-            f"the function of a Publisher returned a {type(returned).__name__}, which has sent "
-            "nothing yet; expected a function that has sent the rows when it returns; call e.g. "
-            "asyncio.run in it",
+            f"the function of a Publisher returned a {type(returned).__name__}, which has not "
+            "sent anything yet; expected a function that has sent the rows when it returns; use "
+            "e.g. asyncio.run inside it",
             got=type(returned).__name__,
         )
 
@@ -296,8 +297,8 @@ class _Opened:
             node = self._ensemble.get(CURRENT)
             if node is None:
                 raise StateUsageError(
-                    f"topology {self._owner.topology!r} has no nodes in ZooKeeper any more; was it "
-                    "forgotten? open the publisher again once it has run",
+                    f"topology {self._owner.topology!r} no longer has nodes in ZooKeeper; was it "
+                    "given up with txtopo forget? open the publisher again once it has run",
                     topology=self._owner.topology,
                     state=self._label,
                 )
@@ -365,8 +366,8 @@ class _Opened:
         if found != self.position and found.token != self._token:
             raise FencedError(
                 f"publisher {self.position.publisher!r} of state {self._label!r} was replaced: "
-                f"another process or a verb has written {self.position.path}; expected one process "
-                "to a name; end this one, or give it another name",
+                f"another process or a verb has written {self.position.path}; expected one "
+                "process for each name; end this one, or give it another name",
                 path=self.position.path,
                 state=self._label,
             )

@@ -94,18 +94,18 @@ _SPREAD = 0.1
 
 @dataclass(frozen=True, slots=True)
 class Pace(Settings):
-    """How large batches are, and when they are worth planning; what is None paces nothing.
+    """How large batches are, and when they are worth planning; None turns a setting off.
 
-    ``docs/explanation/pacing.md`` explains it.
+    See ``docs/explanation/pacing.md``.
 
     Attributes:
         min_batch_rows: Plan a batch only when the source has this many unread rows, or
-            ``max_batch_delay_s`` is over. The two are given together.
-        max_batch_delay_s: How long rows may wait for others to fill a batch.
-        max_rows_per_second: The most rows that batches are planned with, and no more than one
-            second's worth at once; also over restarts. May be a fraction.
-        target_commit_s: The time from the planning of a batch to its commit to aim at: batches
-            are limited to the rows that can be committed in it.
+            ``max_batch_delay_s`` has passed. Set both or neither.
+        max_batch_delay_s: How long rows may wait for more rows to fill a batch.
+        max_rows_per_second: Maximum rows planned per second, with bursts of up to one second's
+            worth; it is kept across restarts, and may be fractional.
+        target_commit_s: Target time from planning a batch to its commit: batches are limited to the
+            rows that can be committed in that time.
     """
 
     holder: ClassVar[str] = "pace"
@@ -131,8 +131,8 @@ class Pace(Settings):
                 alone, other = other, alone
             raise ConfigError(
                 f"pace.{alone} is given without {other}; got {alone}={getattr(self, alone)!r}; "
-                "expected both or neither: one says how many rows a batch waits for, the other how "
-                "long",
+                "expected both or neither: one sets how many rows a batch waits for, the other "
+                "how long",
                 setting=f"pace.{alone}",
             )
         if rows_min is not None and rate is not None and rows_min > max(rate, 1):

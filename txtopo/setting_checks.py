@@ -57,8 +57,8 @@ def check_text(what: str, text: str) -> None:
     """
     if unusable_character(text) is not None:
         raise ConfigError(
-            f"{what} has a character that cannot be sent or be part of a path; got NUL, or half "
-            "of a character (a surrogate); expected neither",
+            f"{what} contains a character that cannot be sent or be part of a path: NUL, or half "
+            "of a character (a surrogate); remove it",
             setting=what,
         )
 

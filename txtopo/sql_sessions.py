@@ -178,9 +178,9 @@ def _process(driver: Any) -> int:
 
 
 _TOLD = (
-    "a pooler stands before PostgreSQL that hands the session to other clients after each "
-    "transaction (PgBouncer with pool_mode = transaction); each transaction sets what it needs, "
-    "which takes a round trip; a pool with pool_mode = session, or the server itself, needs none"
+    "PostgreSQL is behind a pooler that hands the session to other clients after each "
+    "transaction (PgBouncer with pool_mode = transaction), so each transaction sets what it "
+    "needs, at the cost of a round trip; pool_mode = session, or a direct connection, avoids it"
 )
 
 

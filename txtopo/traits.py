@@ -227,8 +227,7 @@ def traits_of(prototype: object) -> Traits:
     if not isinstance(traits, Traits):
         raise TopologyError(
             f"traits of {type(prototype).__name__} is of the wrong type; got {traits!r:.100}; "
-            "expected Traits, which the framework asks each spout and bolt for; give your "
-            "attribute another name",
+            "expected Traits, which txtopo reads from each spout and bolt; rename your attribute",
             name=type(prototype).__name__,
             got=f"{traits!r:.100}",
         )

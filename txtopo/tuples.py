@@ -153,7 +153,7 @@ class Fields:
         doubled = sorted({name for name in names if names.count(name) > 1})
         if doubled:
             raise FieldsError(
-                f"field names must be distinct; got twice: {', '.join(doubled)}; rename one",
+                f"field names must be distinct; used twice: {', '.join(doubled)}; rename one",
                 field=doubled[0],
             )
         self._fields = tuple(fields)
@@ -267,9 +267,7 @@ class Tuple:
             FieldsError: The topology is one of ``TopologyBuilder``, which has no batches.
         """
         if self.origin.attempt is None:
-            raise FieldsError(
-                "there are no batches, so no attempts, in a TopologyBuilder's topology"
-            )
+            raise FieldsError("a TopologyBuilder's topology has no batches, so it has no attempts")
         return self.origin.attempt
 
     @property
@@ -325,7 +323,7 @@ def _declared(unknown: object, names: Sequence[str]) -> str:
 def _parse(declaration: str) -> list[Field]:
     if not declaration.strip():
         raise FieldsError(
-            f"no field is declared; got {declaration!r}; expected 'name type, name type', or "
+            f"no fields are declared; got {declaration!r}; expected 'name type, name type', or "
             "Fields() for tuples without values",
             got=declaration,
         )
@@ -335,7 +333,7 @@ def _parse(declaration: str) -> list[Field]:
         match = _DECLARATION.match(declaration, position)
         if match is None:
             rest = declaration[position:].strip()
-            what = f"at {rest!r}" if rest else "after its last comma, which is one too many"
+            what = f"at {rest!r}" if rest else "after its last comma; remove that comma"
             raise FieldsError(
                 f"cannot read the fields {declaration!r} {what}; expected 'name type, name type'",
                 got=declaration,
@@ -392,7 +390,10 @@ def _type_hint(kind: object) -> str:
     word = re.match(r"\w*", str(kind).strip().lower())
     assert word is not None
     if word[0] in ("decimal", "dec", "numeric"):
-        return "expected decimal(p,s) with p from 1 to 38 digits, s of them after the point"
+        return (
+            "expected decimal(p,s), with p from 1 to 38 digits in total and s of them after the "
+            "point"
+        )
     if word[0] in _ELSEWHERE:
         return f"did you mean {_ELSEWHERE[word[0]]!r}?"
     return nearest(word[0], known)
@@ -402,10 +403,10 @@ def _not_one_text(parts: Sequence[object]) -> FieldsError:
     """Return the error for names in Storm's way, ``Fields("word", "count")``, or in a list."""
     named = all(isinstance(part, str) and part.strip() for part in parts)
     typed = [str(part) if " " in str(part).strip() else f"{part} string" for part in parts]
-    hint = f"write Fields({', '.join(typed)!r})" if named else "give a string, with types"
+    hint = f"write Fields({', '.join(typed)!r})" if named else "pass one string, with types"
     return FieldsError(
-        f"fields are declared in one text, each with its type; got {', '.join(map(repr, parts))}; "
-        f"{hint}",
+        "fields are declared in one string, each with its type; got "
+        f"{', '.join(map(repr, parts))}; {hint}",
         got=", ".join(map(repr, parts)),
     )
 

@@ -14,11 +14,9 @@ def main() -> None:
     """Run a query."""
     parser = argparse.ArgumentParser(prog="python -m examples.nexmark", description=__doc__)
     parser.add_argument("query", choices=list(QUERIES))
-    parser.add_argument("--events", type=int, default=100_000, help="default 100,000")
-    parser.add_argument("--rate", type=float, default=1_000, help="events a second; default 1,000")
-    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--events", type=int, default=100_000, help="100,000 by default")
     parser.add_argument(
-        "--store", default="sqlite:///nexmark.db", help="default a file of SQLite's"
+        "--rate", type=float, default=1_000, help="events a second; 1,000 by default"
     )
     parser.add_argument("--local", action="store_true", help="without Spark")
     arguments = parser.parse_args()

@@ -125,8 +125,8 @@ class Generator:
     def __post_init__(self) -> None:
         if self.events < 1 or self.rate <= 0:
             raise ValueError(
-                f"no events to make; got {self.events} events, {self.rate} a second; expected one "
-                "event at least, and a rate above 0"
+                f"no events to generate; got {self.events} events, {self.rate} a second; expected "
+                "at least one event, and a rate above 0"
             )
         if not 0 <= self.delayed <= 1 or self.delayed_by_ms < 0:
             raise ValueError(

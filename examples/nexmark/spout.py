@@ -77,7 +77,7 @@ class EventSpout(PartitionedTransactionalSpout):
         if take < 1 or partitions < 1:
             raise ValueError(
                 f"the spout has nothing to emit; got take={take}, partitions={partitions}; "
-                "expected at least 1 of both"
+                "expected at least 1 of each"
             )
         self.output_fields = FIELDS[kind]
         self._partitions = Partitions(generator, kind, take, partitions)

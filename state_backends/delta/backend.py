@@ -212,7 +212,7 @@ class DeltaBackend(StateBackend):
             with suppress(StoreContended):
                 return once(number)
         raise StoreUnavailable(
-            f"{self._label} was changed by others {tries_max} times in a row; nothing was "
+            f"{self._label} was changed by other writers {tries_max} times in a row; nothing was "
             "written; try again",
             state=self._state.name,
             tries=tries_max,
@@ -359,8 +359,8 @@ class DeltaBackend(StateBackend):
             table.update_incremental()
         if table.version() != judged:
             raise StoreContended(
-                f"{self._label} was changed meanwhile; got version {table.version()}; expected "
-                f"{judged}, whose ledger was judged",
+                f"{self._label} was changed in the meantime; got version {table.version()}; "
+                f"expected {judged}, whose ledger was judged",
                 state=self._state.name,
                 got=table.version(),
                 expected=judged,
@@ -413,7 +413,7 @@ class DeltaBackend(StateBackend):
         """Check that other writers have changed no rows since the last check."""
         if self.claimant is not None and (flaw := self._flaw(table)) is not None:
             raise StoreDamagedError(
-                f"the rows of {self._label} are not those of its ledger: {flaw}",
+                f"the rows of {self._label} do not match its ledger: {flaw}",
                 state=self._state.name,
                 got=flaw,
             )
@@ -490,8 +490,8 @@ class DeltaBackend(StateBackend):
                 return found
         raise StateUsageError(
             f"{self._label} cannot be read as of txid {txid}; it holds txid {held} and keeps "
-            f"{kept} before it, as far as delta.logRetentionDuration lets it; expected a later "
-            "txid, or a state with more ?history_txids=… in its URL",
+            f"{kept} before it, as far back as delta.logRetentionDuration allows; expected a "
+            "later txid, or a larger ?history_txids=… in the URL of the state",
             state=self._state.name,
             txid=txid,
             ledger_txid=held,

@@ -328,7 +328,7 @@ def sole_writer(uri: str) -> Iterator[None]:
 def _locked(uri: str, path: str) -> StoreUnavailable:
     return StoreUnavailable(
         f"another process writes to {uri!r}; got its lock on {path!r} for {_WAITS_S} s; expected "
-        "that it commits or ends; nothing was written; end it if it hangs",
+        "it to commit or end; nothing was written; end it if it hangs",
         path=path,
     )
 
@@ -368,9 +368,9 @@ def session() -> SparkSession:
     found = SparkSession.getActiveSession() or SparkSession._instantiatedSession
     if found is None:
         raise ConfigError(
-            "a state in Delta has no writer; got neither the package deltalake nor a Spark "
-            "session; expected one of them; install it with: pip install 'txtopo[delta]', or start "
-            "the topology on Spark",
+            "a state in Delta has nothing to write it; got neither the package deltalake nor a "
+            "Spark session; expected one of them; install it with: pip install 'txtopo[delta]', "
+            "or start the topology on Spark",
             setting="spark",
         )
     check_session(found)

@@ -228,9 +228,9 @@ class LogChecksums:
                 and _named(path) == name
             ):
                 raise StoreDamagedError(
-                    f"{self._label} is damaged: {path.name} of its log has another checksum than "
-                    "when it was written, and nobody wrote it since; did its disk fail? bring back "
-                    f"a copy that is whole; to believe the file nevertheless, remove {self._file}",
+                    f"{self._label} is damaged: {path.name} of its log has a different checksum "
+                    "than when it was written, and nothing has written it since; did its disk "
+                    f"fail? restore an intact copy; to trust the file anyway, remove {self._file}",
                     store=self._label,
                     path=str(path),
                 )

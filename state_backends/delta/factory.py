@@ -57,11 +57,11 @@ class DeltaFactory:
         location = location_of(url)
         if not location.frames:
             return (
-                "its URL does not say that Spark writes; a commit by Spark costs 0.5 s and more, "
-                "one from this process some milliseconds; expected 'delta:///folder?writer=spark'"
+                "its URL does not let Spark write; a commit by Spark takes 0.5 s or more, one "
+                "from this process a few milliseconds; expected 'delta:///folder?writer=spark'"
             )
         if not location.local:
-            return "Spark writes frames to local folders only so far; use a PersistentAggregate"
+            return "so far, Spark writes frames only to local folders; use a PersistentAggregate"
         if table.mode != "table":
             return "it is in mode 'log'; expected mode='table'"
         return None
@@ -93,8 +93,8 @@ def _needing(url: str, table: StateTable) -> str:
 @cache
 def _tell_once() -> None:
     logger_of("txtopo.state").warning(
-        "states in Delta are written by Spark, since the package deltalake is not installed; with "
-        "it a commit takes about a thirtieth of the time: %s",
+        "states in Delta are written by Spark, because the package deltalake is not installed; "
+        "with it a commit takes about a thirtieth of the time: %s",
         EXTRAS["deltalake"].command,
     )
 
@@ -102,9 +102,9 @@ def _tell_once() -> None:
 def _check_names(table: StateTable) -> None:
     if len(folder_name(table.name)) > _FOLDER_BYTES_MAX:
         raise TopologyError(
-            f"bad name of a state's table; got {table.name[:80]!r}…; its folder would have more "
-            f"than {_FOLDER_BYTES_MAX} characters, where others than letters, digits and _ take "
-            "three; choose a shorter one",
+            f"bad name of a state's table; got {table.name[:80]!r}…; the name of its folder would "
+            f"have more than {_FOLDER_BYTES_MAX} characters, counting three for each character "
+            "other than letters, digits and _; choose a shorter one",
             state=table.name,
         )
     if table.name == LOG:
@@ -117,15 +117,15 @@ def _check_names(table: StateTable) -> None:
     for name in names:
         if reserved(name):
             raise TopologyError(
-                f"bad column name in state {table.name!r}; got {name!r}; Delta takes no space and "
-                "none of ,;{}()= or quotes in it; txtopo_… and __delta_rs_… are taken; "
-                "rename the field",
+                f"bad column name in state {table.name!r}; got {name!r}; Delta allows neither "
+                "spaces nor quotes nor ,;{}()= in it, and txtopo_… and __delta_rs_… are "
+                "reserved; rename the field",
                 state=table.name,
             )
         if [other.casefold() for other in names].count(name.casefold()) > 1:
             raise TopologyError(
-                f"state {table.name!r} has columns that differ in case alone: {name!r}; Delta does "
-                "not tell them apart; rename one",
+                f"state {table.name!r} has columns that differ only in case: {name!r}; Delta "
+                "cannot tell them apart; rename one",
                 state=table.name,
             )
 

@@ -75,9 +75,9 @@ def translated(
     said = "" if isinstance(error, OSError) else text.replace(uri, "")
     if "ffset overflow" in said:
         return ValueRefusedError(
-            f"{label} cannot take a batch: what it is merged with has more than 2 GiB in one "
-            f"column: {text}; nothing of the batch was written; let the spout cut smaller batches, "
-            "or write shorter values",
+            f"{label} cannot take a batch: the rows that it is merged with have more than 2 GiB "
+            f"in one column: {text}; nothing of the batch was written; let the spout cut smaller "
+            "batches, or write shorter values",
             store=label,
             got=text,
         )
@@ -106,7 +106,7 @@ def translated(
         )
     if isinstance(error, TableNotFoundError):
         return LedgerGapError(
-            f"{label} is gone: {text}; was its folder removed during the run?",
+            f"{label} no longer exists: {text}; was its folder removed during the run?",
             store=label,
             got=text,
         )
@@ -127,8 +127,8 @@ def _lasting(
     """Return the error for a failure that would recur each time, or None."""
     if isinstance(error, SchemaMismatchError):
         return SchemaDrift(
-            f"{label} has other columns than the state declares: {text}; nothing was written; was "
-            "the table changed by hand?",
+            f"{label} does not have the columns that the state declares: {text}; nothing was "
+            "written; was the table changed by hand?",
             store=label,
             got=text,
         )
@@ -142,15 +142,15 @@ def _lasting(
     meaning = meaning_of(number, text.replace(uri, "") if uri else text)
     if meaning is ErrorMeaning.REFUSED or isinstance(error, PermissionError):
         return AuthError(
-            f"{label} may not be used: {text}; nothing was written; check the rights to its folder "
-            "or bucket, the credentials, and whether its file system is read-only",
+            f"{label} cannot be accessed: {text}; nothing was written; check the permissions of "
+            "its folder or bucket, the credentials, and whether its file system is read-only",
             store=label,
             got=text,
         )
     if meaning is ErrorMeaning.LASTS or isinstance(error, DeltaProtocolError):
         return PromiseError(
-            f"{label} cannot be used, now or later: {text}; look at its disk, its folder and the "
-            "features of the table",
+            f"{label} cannot be used, and a retry will not help: {text}; check its disk, its "
+            "folder and the features of the table",
             store=label,
             got=text,
         )

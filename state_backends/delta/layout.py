@@ -157,8 +157,8 @@ def check_sizes(state: StateTable, rows: pa.Table) -> None:
             raise ValueRefusedError(
                 f"a batch is too large for state {state.name!r} in Delta; got {column.nbytes} "
                 f"bytes in column {each.name!r}; expected at most {COLUMN_BYTES_MAX}; nothing of "
-                "it was written; no setting raises that; let the spout cut smaller batches, or "
-                "write shorter values",
+                "it was written; no setting raises this limit; let the spout cut smaller "
+                "batches, or write shorter values",
                 state=state.name,
                 column=each.name,
                 bytes=column.nbytes,
@@ -225,8 +225,9 @@ def location_of(url: str) -> Location:
         raise _unreadable(url)
     if any(each in _REFUSED or each < " " for each in folder):
         raise TopologyError(
-            f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path without "
-            "percent signs, brackets, backslashes, # and control characters; choose another folder",
+            f"delta-rs cannot keep a table in this folder; got {folder!r}; expected a path "
+            "without percent signs, brackets, backslashes, # or control characters; choose "
+            "another folder",
             path=folder,
         )
     return _with_options(Location(os.path.realpath(folder), local=True), query)

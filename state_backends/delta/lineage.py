@@ -62,9 +62,9 @@ def foreign_change(table: DeltaTable, open_at: Callable[[int], DeltaTable]) -> s
         elif bad is None:
             bad = (
                 f"version {version} of the table, a {commit.get('operation')} by {_by(commit)}, "
-                f"changed them and not the ledger; expected the files of version {good[-1]}; if no "
-                "version of txtopo follows it, bring that one back with RESTORE, else the whole "
-                "folder as of one moment"
+                f"changed them but not the ledger; expected the files of version {good[-1]}; if "
+                "no version of txtopo follows it, go back to that version with RESTORE; "
+                "otherwise restore the whole folder as of a single moment"
             )
     return bad
 

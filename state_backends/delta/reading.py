@@ -175,8 +175,8 @@ def combined_rows(state: StateTable, rows: pa.Table) -> pa.Table:
         return named.cast(pa.schema(fields))
     except pa.ArrowInvalid as error:
         raise ValueRefusedError(
-            f"a sum of state {state.name!r} does not fit its column: {error}; a log notices that "
-            "when it is read or folded; use a wider type, or open_state(…, mode='table')",
+            f"a sum of state {state.name!r} does not fit its column: {error}; a log detects this "
+            "only when it is read or folded; use a wider type, or open_state(…, mode='table')",
             state=state.name,
         ) from error
 

@@ -206,8 +206,8 @@ def checked_rows(layout: Layout, writes: FrameWrites) -> DataFrame:
     state, frame = layout.state, writes.frame
     if str(frame.sparkSession.conf.get(_ANSI)).lower() != "true":
         raise ConfigError(
-            f"the session of a frame lets sums wrap; got {_ANSI}=false; expected true, Spark's "
-            "default; set it where the session is built",
+            f"sums overflow silently in the session of a frame; got {_ANSI}=false; expected true, "
+            "Spark's default; set it where the session is built",
             setting=_ANSI,
             got="false",
             expected="true",
@@ -315,7 +315,7 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
         said = " ".join(part for part in refused.groups() if part)
         return ValueRefusedError(
             f"{label} cannot store a frame exactly; got {said}; expected distinct keys and values "
-            "that fit; nothing of its batch was written",
+            "that fit their columns; nothing of its batch was written",
             store=label,
             got=said,
         )
@@ -325,7 +325,7 @@ def translated_of_spark(error: Exception, label: str) -> TxtopoError:
         said = " ".join(part for part in users.groups() if part)[:300]
         return ValueRefusedError(
             f"{label} was given a frame whose plan failed on its rows; got "
-            f"{raised.group(1)[:300] if raised else said}; repair what commit does with the frame; "
+            f"{raised.group(1)[:300] if raised else said}; fix what commit does with the frame; "
             "nothing of its batch was written",
             store=label,
             got=raised.group(1)[:300] if raised else said,
@@ -352,7 +352,7 @@ def _lasting(text: str, label: str) -> PromiseError | None:
         name, said, state = statement.groups()
         if state == "42501":
             return AuthError(
-                f"{label} may not be written by Spark: {name} {said}; check its rights",
+                f"{label} cannot be written by Spark: {name} {said}; check its permissions",
                 store=label,
                 got=f"{name} {said}",
             )
@@ -366,15 +366,15 @@ def _lasting(text: str, label: str) -> PromiseError | None:
     meaning = ErrorMeaning.PASSES if file is None else meaning_of(None, file.group())
     if file is not None and meaning is ErrorMeaning.REFUSED:
         return AuthError(
-            f"{label} may not be written by Spark: {file.group()[:300]}; check the rights to its "
-            "folder or bucket on all executors",
+            f"{label} cannot be written by Spark: {file.group()[:300]}; check the permissions of "
+            "its folder or bucket on all executors",
             store=label,
             got=file.group()[:300],
         )
     if file is not None and meaning is ErrorMeaning.LASTS:
         return PromiseError(
-            f"{label} cannot be written by Spark, now or later: {file.group()[:300]}; look at its "
-            "disk or bucket",
+            f"{label} cannot be written by Spark, and a retry will not help: "
+            f"{file.group()[:300]}; check its disk or bucket",
             store=label,
             got=file.group()[:300],
         )

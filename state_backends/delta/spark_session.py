@@ -42,10 +42,11 @@ def session_conf() -> dict[str, str]:
         return {"spark.driver.extraClassPath": os.pathsep.join(jars), **settings}
     if named := os.environ.get(JARS):
         raise ConfigError(
-            f"Spark cannot write Delta tables without the jars of delta-spark; got none in "
-            f"{named!r}, which the environment variable {JARS} names; expected delta-spark_….jar "
-            "and delta-storage-….jar there; unset it, and Spark fetches them from Maven; states in "
-            "Delta without ?writer=spark need none if the extra txtopo[delta] is installed",
+            "Spark cannot write Delta tables without the jars of delta-spark; got none in "
+            f"{named!r}, the value of the environment variable {JARS}; expected delta-spark_….jar "
+            "and delta-storage-….jar there; unset the variable to let Spark fetch them from "
+            "Maven; states in Delta without ?writer=spark need none if the extra txtopo[delta] "
+            "is installed",
             path=named,
         )
     return {PACKAGES: _packages(), **settings}
@@ -76,10 +77,10 @@ def check_session(spark: SparkSession) -> None:
     """
     if "connect" in type(spark).__module__:
         raise ConfigError(
-            "a Spark Connect session cannot write states in Delta: each merge needs a session of "
-            "its own with its own transaction, in the JVM of the driver; expected a classic "
-            "session, or states without ?writer=spark, which the driver writes by delta-rs if the "
-            "extra txtopo[delta] is installed"
+            "a Spark Connect session cannot write states in Delta: each merge needs its own "
+            "session with its own transaction, in the JVM of the driver; expected a classic "
+            "session, or states without ?writer=spark, which the driver writes with delta-rs if "
+            "the extra txtopo[delta] is installed"
         )
     extensions = spark.conf.get("spark.sql.extensions", "") or ""
     if _EXTENSION in extensions:

@@ -117,9 +117,9 @@ def _check_folder(uri: str, name: str) -> None:
         strangers = sorted(path.name for path in folder.iterdir() if path.name != LOG)
     if strangers and not (folder.is_dir() and DeltaTable.is_deltatable(uri)):
         raise SchemaDrift(
-            f"{name} cannot be made: its place is taken and is not a Delta table; got "
-            f"{', '.join(strangers[:5])}; expected nothing there; nothing was written; move it "
-            "away, or give the state another table or folder",
+            f"{name} cannot be created: its folder is in use and is not a Delta table; got "
+            f"{', '.join(strangers[:5])}; expected nothing there; nothing was written; move its "
+            "content away, or give the state another table or folder",
             store=name,
             got=tuple(strangers[:5]),
         )
@@ -134,8 +134,8 @@ def _check_folded(folder: Path, name: str) -> None:
         if other != folder and folder.exists() and folder.samefile(other):
             raise SchemaDrift(
                 f"{name} clashes with state {table_name(other.name)!r}: {folder.name!r} and "
-                f"{other.name!r} are one folder in {str(folder.parent)!r}; expected a folder for "
-                "each; nothing was written; give the state another table",
+                f"{other.name!r} are the same folder in {str(folder.parent)!r}; expected a folder "
+                "for each; nothing was written; give the state another table",
                 other=table_name(other.name),
             )
 
@@ -150,9 +150,9 @@ def _check_around(location: Location, name: str) -> None:
         folders = [location.root] if is_table else []
     if folders:
         raise SchemaDrift(
-            f"{name} would lie within the Delta table {folders[0]!r}, and a VACUUM of that one "
-            "would remove its files; expected a folder that is in no table; nothing was written; "
-            "give the state another one",
+            f"{name} would be inside the Delta table {folders[0]!r}, and a VACUUM of that table "
+            "would remove its files; expected a folder outside all tables; nothing was written; "
+            "give the state another folder",
             other=folders[0],
         )
 
@@ -212,7 +212,7 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
     retention = properties.get(_RETENTION)
     if retention is not None and _days(retention) < _RETENTION_DAYS_MIN:
         raise SchemaDrift(
-            f"{name} forgets its transactions, and with them its ledger, after {retention!r}; "
+            f"{name} deletes its transactions, and with them its ledger, after {retention!r}; "
             f"expected {_RETENTION} of at least {_RETENTION_DAYS_MIN} days, or not set; nothing "
             "was written",
             store=name,
@@ -221,9 +221,9 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
         )
     if properties.get(STATISTICS) != stored.properties[STATISTICS]:
         raise SchemaDrift(
-            f"{name} has other statistics than it was made with; got {STATISTICS} = "
-            f"{properties.get(STATISTICS)!r}; expected {stored.properties[STATISTICS]!r}, since "
-            "those of keys lose digits and a merge would miss a key; nothing was written",
+            f"{name} has different statistics than it was created with; got {STATISTICS} = "
+            f"{properties.get(STATISTICS)!r}; expected {stored.properties[STATISTICS]!r}, because "
+            "statistics of keys lose digits, so a merge would miss a key; nothing was written",
             store=name,
             setting=STATISTICS,
             got=properties.get(STATISTICS),
@@ -234,9 +234,10 @@ def _check(table: DeltaTable, layout: Layout, name: str) -> None:
     most = {f.name: f.type for f in layout.schema}
     if not expected.items() <= found.items() <= most.items():
         raise SchemaDrift(
-            f"{name} has other columns than the state declares; expected {_shown(expected)}; the "
-            f"table has {_shown(found)}; nothing was written; was it changed by hand? or did "
-            "a start that adds columns end early? then let that program finish its start first",
+            f"{name} does not have the columns that the state declares; expected "
+            f"{_shown(expected)}; the table has {_shown(found)}; nothing was written; was it "
+            "changed by hand? or did a start that adds columns end early? if so, let that "
+            "program finish its start first",
             store=name,
             got=_shown(found),
             expected=_shown(expected),
@@ -286,8 +287,8 @@ def ledger_of(table: DeltaTable, state: str) -> Ledger | None:
     except (KeyError, TypeError, ValueError) as error:
         raise SchemaDrift(
             f"state {state!r} belongs to topology {owner!r}, but the ledger in its Delta table "
-            f"cannot be read; got {type(error).__name__}: {error}; expected what txtopo wrote; was "
-            "a property of the table or the metadata of a commit changed by hand?",
+            f"cannot be read; got {type(error).__name__}: {error}; expected the ledger as txtopo "
+            "wrote it; was a property of the table or the metadata of a commit changed by hand?",
             state=state,
             owner=owner,
             got=f"{type(error).__name__}: {error}",
@@ -300,8 +301,9 @@ def _ledger(table: DeltaTable, state: str, owner: str, properties: Mapping[str, 
         if table.file_uris():
             raise SchemaDrift(
                 f"state {state!r} belongs to topology {owner!r}, but its Delta table has no "
-                "transaction of it; nothing was written; was delta.setTransactionRetentionDuration "
-                "set, or the table overwritten? restore the table, or begin with a new one",
+                "transaction of it; nothing was written; was "
+                "delta.setTransactionRetentionDuration set, or the table overwritten? restore "
+                "the table, or start with a new one",
                 state=state,
                 owner=owner,
             )
@@ -390,7 +392,7 @@ def _named(found: Mapping[str, Any]) -> dict[str, Any]:
     if schema > LEDGER_SCHEMA:
         raise SchemaVersionError(
             f"a ledger in Delta has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer "
-            "txtopo wrote it; upgrade this one",
+            "txtopo wrote it; upgrade this installation",
             schema=schema,
         )
     fields = {"component": COMPONENT, "state": STATE, "ensemble": ENSEMBLE}
@@ -425,7 +427,12 @@ def packed(ledger: Ledger) -> int:
     for name, value, most, remedy in (
         ("epoch", ledger.epoch, (1 << EPOCH_BITS) - 1, "begin with a new table"),
         ("txid", ledger.txid, (1 << TXID_BITS) - 1, "begin with a new table"),
-        ("attempt", ledger.attempt, attempts_max, "start the topology again: attempts begin at 0"),
+        (
+            "attempt",
+            ledger.attempt,
+            attempts_max,
+            "start the topology again, so that attempts begin at 0",
+        ),
     ):
         if not 0 <= value <= most:
             raise ValueRefusedError(

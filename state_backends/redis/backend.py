@@ -290,8 +290,8 @@ class RedisBackend(StateBackend):
             except FAILURES as error:
                 raise translated(error, label, during_write=sent) from error
         raise StoreUnavailable(
-            f"{label} was changed by others {_TRIES_MAX} times in a row; nothing was written; "
-            "try again",
+            f"{label} was changed by other writers {_TRIES_MAX} times in a row; nothing was "
+            "written; try again",
             state=self.table.name,
             tries=_TRIES_MAX,
         )
@@ -629,8 +629,9 @@ class RedisSnapshot(Snapshot):
             raise translated(error, self._label) from error
         if head_of(head, self._label) != self._head:
             raise StoreUnavailable(
-                f"{self._label} was written while it was read; got another ledger than when the "
-                "reader was opened; open a new reader, and call items() first to read all rows",
+                f"{self._label} was written while it was being read; the ledger has changed since "
+                "the reader was opened; open a new reader, and call items() first to read all "
+                "rows",
                 store=self._label,
             )
         return answer
@@ -707,9 +708,9 @@ class RedisHead:
         """
         if self.filled and not count:
             raise SchemaDrift(
-                f"{label}: its rows are gone, but its ledger holds txid {self.ledger.txid}; "
-                "expected both or none; nothing was written; was the key removed by hand? restore "
-                "it, or remove the keys of the state and start again",
+                f"{label}: its rows are missing, but its ledger holds txid {self.ledger.txid}; "
+                "expected both or none; nothing was written; was the key removed by hand? "
+                "restore it, or remove the keys of the state and start again",
                 store=label,
                 ledger_txid=self.ledger.txid,
             )

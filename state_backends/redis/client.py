@@ -85,8 +85,9 @@ def check_promises(client: Redis, label: str) -> None:
     for name, (right, otherwise) in _REQUIRED.items():
         if found.get(name) not in right:
             raise PromiseError(
-                f"{label} cannot keep exactly once: {otherwise}; got {name} {found.get(name)!r}; "
-                f"expected {' or '.join(right)}; nothing was written; change redis.conf",
+                f"{label} cannot guarantee exactly once: {otherwise}; got {name} "
+                f"{found.get(name)!r}; expected {' or '.join(right)}; nothing was written; change "
+                "redis.conf",
                 store=label,
                 setting=name,
                 got=found.get(name),
@@ -97,7 +98,7 @@ def check_promises(client: Redis, label: str) -> None:
     writable: Any = client.config_get("replica-read-only")
     if replication.get("role") != "master" and writable.get("replica-read-only") == "no":
         raise PromiseError(
-            f"{label} cannot keep exactly once: the server is a replica, which forgets what is "
+            f"{label} cannot guarantee exactly once: the server is a replica, which loses what is "
             f"written to it when it next copies its master; got role {replication.get('role')!r}; "
             "expected 'master'; nothing was written; name the master in the URL",
             store=label,

@@ -59,8 +59,8 @@ def translated(
     text = f"{type(error).__name__}: {error}"
     if isinstance(error, _REFUSED) or any(part in str(error) for part in _REFUSED_TEXTS):
         return AuthError(
-            f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
-            "password and rights (CONFIG GET is among them)",
+            f"{label} cannot be used with this URL: {text}; nothing was written; check the user, "
+            "password and permissions (including CONFIG GET)",
             store=label,
             got=text,
         )
@@ -84,8 +84,8 @@ def translated(
         )
     if "WRONGTYPE" in str(error):
         return SchemaDrift(
-            f"{label} has a key of another type: {text}; nothing was written; does another "
-            "program use the names that begin with 'txtopo:'?",
+            f"{label} has a key of the wrong type: {text}; nothing was written; does another "
+            "program use names that begin with 'txtopo:'?",
             store=label,
             got=text,
         )

@@ -242,7 +242,10 @@ class SqlBackend(StateBackend):
             except self._failures as error:
                 found = translated(error, self._label)
                 if isinstance(found, PromiseError):
-                    text = "%s does not tell its identity, so the state shares no transaction: %s"
+                    text = (
+                        "%s does not reveal its identity, so the state shares no transaction "
+                        "with others: %s"
+                    )
                     _logger.info(text, self._label, found)
                     return None
                 raise found from error
@@ -314,7 +317,7 @@ class SqlBackend(StateBackend):
         check_query(statement)
         if self._dialect.missing():
             raise StateUsageError(
-                f"there is no database at {self._url}; look at the URL", path=self._url
+                f"there is no database at {self._url}; check the URL", path=self._url
             )
         with self._connected() as connection:
             try:
@@ -386,9 +389,9 @@ class SqlBackend(StateBackend):
         text = undos_to_text(undos_of(statements_of(writes), names_of))
         if text is not None and len(text) > _UNDOS_MAX:
             raise ValueRefusedError(
-                f"{self._label} cannot keep the undos of the statements of one batch; got "
-                f"{len(text):,} bytes; expected at most {_UNDOS_MAX:,}; use an undo that names "
-                "only :txid, which is kept once for each call",
+                f"{self._label} cannot store the undo statements of one batch; got {len(text):,} "
+                f"bytes; expected at most {_UNDOS_MAX:,}; use an undo that names only :txid, "
+                "which is stored once for each call",
                 store=self._label,
                 bytes=len(text),
                 limit=_UNDOS_MAX,
@@ -434,7 +437,7 @@ class SqlBackend(StateBackend):
         if held != ledger:
             claimed(held, claim)  # raises, unless the same coordinator was quicker
             raise StoreUnavailable(
-                f"{self._label} was claimed again while its table was changed; try again",
+                f"{self._label} was claimed again while its table was being changed; try again",
                 state=self._dialect.state.name,
             )
 
@@ -446,8 +449,8 @@ class SqlBackend(StateBackend):
         row = self._ledger.locked(connection)
         if row is None:
             raise SchemaDrift(
-                f"{self._label} has no row in the ledger; nothing was written; "
-                "was it removed by hand, or create() not called?",
+                f"{self._label} has no row in the ledger; nothing was written; was the row "
+                "removed by hand, or was create() not called?",
                 state=self._dialect.state.name,
             )
         return ledger_of(row), dict(row._mapping)
@@ -502,8 +505,8 @@ class SqlBackend(StateBackend):
                     connection.invalidate()
                 if sent and statements and is_of_user(found):
                     found = StatementFailed(
-                        f"{found}; the database refused COMMIT after statements of users; does one "
-                        "break a constraint that is checked there? repair the statement",
+                        f"{found}; the database refused COMMIT after statements of users; does "
+                        "one of them violate a deferred constraint? fix the statement",
                         **found.facts,
                     )
                 raise found from error
@@ -626,9 +629,9 @@ class _Member:
         found = undos_from_text(self.begun.back, self.backend._label)
         if (why := missing_undo(found)) is not None:
             raise PromiseError(
-                f"{self.backend._label}: {why}; nothing was written; expected a batch that is "
-                "repeated as it was; start the program that has executed them, until the txid is "
-                "committed",
+                f"{self.backend._label}: {why}; nothing was written; expected the batch to be "
+                "repeated unchanged; start the program that executed the statements, until the "
+                "txid is committed",
                 store=self.backend._label,
             )
         return found

@@ -110,14 +110,15 @@ def _made(
     there = sa.inspect(connection).has_table(dialect.state.name)
     if there and not known:
         raise SchemaDrift(
-            f"{label}: a table of this name is there, but {LEDGER} does not know it; expected both "
-            "or none; give the state another table, or use create=False if it is your own",
+            f"{label}: a table of this name already exists, but {LEDGER} does not list it; "
+            "expected both or neither; give the state another table, or use create=False if the "
+            "table is your own",
             state=dialect.state.name,
         )
     if not there and txid:
         raise SchemaDrift(
-            f"{label}: its table is gone, but its ledger holds txid {txid}; "
-            "expected both or none; restore the table, or delete its row in the ledger",
+            f"{label}: its table is missing, but its ledger holds txid {txid}; expected both or "
+            "neither; restore the table, or delete its row in the ledger",
             state=dialect.state.name,
             ledger_txid=txid,
         )
@@ -143,8 +144,8 @@ def _complete(connection: sa.Connection, dialect: SqlDialect, label: str, txid: 
     if txid:
         if listing is not None and not sa.inspect(connection).has_table(listing.name):
             raise SchemaDrift(
-                f"{label}: its list of keys, {listing.name!r}, is gone, but its ledger holds txid "
-                f"{txid}, which could not be undone; expected both or none; restore it",
+                f"{label}: its list of keys, {listing.name!r}, is missing, but its ledger holds "
+                f"txid {txid}, which could not be undone; expected both or neither; restore it",
                 state=dialect.state.name,
                 table=listing.name,
                 ledger_txid=txid,
@@ -188,9 +189,9 @@ def _check_flaw(connection: sa.Connection, dialect: SqlDialect, label: str) -> N
     flaw = dialect.flaw(connection)
     if flaw is not None:
         raise SchemaDrift(
-            f"{label} cannot be kept in what has its name: {flaw}; expected the table that was "
-            "created for it; nothing was written; was it changed by hand? give the state another "
-            "table",
+            f"{label} cannot be stored in the object of that name: {flaw}; expected the table "
+            "that was created for it; nothing was written; was it changed by hand? give the "
+            "state another table",
             state=dialect.state.name,
             got=flaw,
         )
@@ -214,9 +215,9 @@ def check_columns(
     key = set(inspector.get_pk_constraint(table.name)["constrained_columns"])
     if found != wanted or key != {column.name for column in table.primary_key}:
         raise SchemaDrift(
-            f"{label} has other columns than the state declares; expected {wanted} with the key "
-            f"{[column.name for column in table.primary_key]}; the table has {found} with the "
-            f"key {sorted(key)}; nothing was written; was it changed by hand?",
+            f"{label} does not have the columns that the state declares; expected {wanted} with "
+            f"the key {[column.name for column in table.primary_key]}; the table has {found} with "
+            f"the key {sorted(key)}; nothing was written; was it changed by hand?",
             state=table.name,
             got=str(found),
             expected=str(wanted),
@@ -256,7 +257,9 @@ def check_existing(
     """
     inspector, name = sa.inspect(connection), dialect.state.name
     if not inspector.has_table(name):
-        raise _refused(label, "there is no such table; expected your own; with create=True one is")
+        raise _refused(
+            label, "there is no such table; expected your own; with create=True, txtopo creates one"
+        )
     flaw = dialect.flaw(connection)
     if flaw is not None:
         raise _refused(label, flaw)
@@ -271,9 +274,9 @@ def check_existing(
         raise _refused(label, flaw)
     if missing and (dialect.state.origin == "found" or txid):
         raise SchemaDrift(
-            f"{label} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; nothing "
-            "was written; use add_columns=True, or add them before the first batch: "
-            + "; ".join(added_columns(connection, dialect.columns.table, missing)),
+            f"{label} lacks columns for bookkeeping: {', '.join(c.name for c in missing)}; "
+            "nothing was written; use add_columns=True, or add them yourself before the first "
+            "batch: " + "; ".join(added_columns(connection, dialect.columns.table, missing)),
             missing=[column.name for column in missing],
         )
     return missing
@@ -281,7 +284,9 @@ def check_existing(
 
 def _refused(label: str, flaw: str) -> SchemaDrift:
     return SchemaDrift(
-        f"{label} cannot be kept in this table: {flaw}; nothing was written", store=label, got=flaw
+        f"{label} cannot be stored in this table: {flaw}; nothing was written",
+        store=label,
+        got=flaw,
     )
 
 
@@ -303,7 +308,9 @@ def _wrong_column(
         there = found.get(column.name)
         other = next((name for name in found if dialect.same_column(name, column.name)), None)
         if there is None and other is not None:
-            return f"its column {other!r} has another spelling; expected {column.name!r}; rename it"
+            return (
+                f"its column {other!r} is spelled differently; expected {column.name!r}; rename it"
+            )
         if there is None:
             if column not in columns.bookkeeping:
                 return f"it has no column {column.name!r}, which the state declares"
@@ -321,7 +328,7 @@ def _wrong_column(
         if name not in ours and not theirs["nullable"] and not _generated(theirs):
             return (
                 f"its column {name!r} has no default and may not be NULL, so no row can be added "
-                "to it; expected a default, or that NULL is allowed"
+                "to the table; expected a default, or that NULL is allowed"
             )
     return None
 
@@ -349,14 +356,15 @@ def _wrong_keys(
             unique.append(columns)
     if wanted not in unique:
         return (
-            f"it has no unique key on {', '.join(sorted(wanted))}, without which rows are doubled"
+            f"it has no unique key on {', '.join(sorted(wanted))}, without which rows could be "
+            "duplicated"
         )
     for columns in [*(one for one in unique if not one >= wanted), *doubtful]:
         left_alone = columns - set(dialect.columns.table.columns.keys())
         if columns and not any(_own(found, one) for one in left_alone):
             return (
-                f"it has another unique key on {', '.join(sorted(columns))}: a new row could meet "
-                "that of another key"
+                f"it has another unique key on {', '.join(sorted(columns))}: a new row could "
+                "collide with the row of another key"
             )
     return None
 
@@ -396,8 +404,8 @@ def _taken(
         marks.append(sa.cast(columns.deleted, sa.Integer) != 0)
     if marks and connection.execute(sa.select(1).where(sa.or_(*marks)).limit(1)).first():
         return (
-            f"some of its rows have a txid or are marked as deleted, but {LEDGER} does not know "
-            "the table; expected txid NULL and deleted false in all rows; was the ledger lost, or "
-            "are these columns your own?"
+            f"some of its rows have a txid or are marked as deleted, but {LEDGER} does not list "
+            "the table; expected txid NULL and deleted false in all rows; was the ledger lost, "
+            "or are these columns your own?"
         )
     return None

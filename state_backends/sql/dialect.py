@@ -554,8 +554,9 @@ def ledger_of(row: sa.Row[Any] | None) -> Ledger | None:
     found = row._mapping
     if found["schema_version"] > LEDGER_SCHEMA:
         raise SchemaVersionError(
-            f"the ledger of state {found['state']!r} has schema version {found['schema_version']}; "
-            f"expected at most {LEDGER_SCHEMA}; a newer txtopo wrote it; upgrade this one",
+            f"the ledger of state {found['state']!r} has schema version "
+            f"{found['schema_version']}; expected at most {LEDGER_SCHEMA}; a newer txtopo wrote "
+            "it; upgrade this installation",
             state=found["state"],
         )
     if found["topology"] is None:

@@ -45,12 +45,12 @@ def change_of(
         return None
     if state.origin != "made" or state.mode == "log":
         what = "a log" if state.mode == "log" else "a table of your own"
-        raise refused_change(f"the columns of {what} do not change", text, state, label)
+        raise refused_change(f"the columns of {what} cannot change", text, state, label)
     inspector = sa.inspect(connection)
     if not inspector.has_table(state.name):
         raise SchemaDrift(
-            f"{label}: its table is gone, but the ledger of its database knows it; expected both "
-            "or none; restore the table, or delete its row in the ledger",
+            f"{label}: its table is missing, but the ledger of its database lists it; expected "
+            "both or neither; restore the table, or delete its row in the ledger",
             state=state.name,
         )
     there = {column["name"] for column in inspector.get_columns(state.name)}
@@ -60,16 +60,16 @@ def change_of(
             if other.casefold() == name.casefold():
                 raise SchemaDrift(
                     f"{label} would get a column {name!r}, but its table has {other!r}, and "
-                    "databases do not tell them apart; nothing was written; write the column as "
+                    "databases cannot tell them apart; nothing was written; spell the column as "
                     "before, or give it a name that differs in more than case",
                     state=state.name,
                 )
         if name in left:
             quoted = connection.dialect.identifier_preparer.quote(name)
             raise SchemaDrift(
-                f"{label} had a column {name!r} before, which was removed, so it lacks all later "
-                "values; nothing was written; give the column another name; or, to start it again "
-                f"with its default, drop {quoted} and, in an opaque state, "
+                f"{label} had a column {name!r} before, which was removed and therefore lacks all "
+                "later values; nothing was written; give the column another name; or, to start "
+                f"over with its default, drop {quoted} and, in an opaque state, "
                 f"{connection.dialect.identifier_preparer.quote('prev_' + name)} from the table",
                 state=state.name,
             )

@@ -106,22 +106,22 @@ def _parsed(url: str) -> sa.URL:
         parsed = sa.make_url(f"{scheme}:{rest}")
     except (sa.exc.ArgumentError, ValueError) as error:
         raise TopologyError(
-            f"cannot read the URL of a state; got {redacted_url(url)!r}; "
-            "expected e.g. 'sqlite:///counts.db' or 'postgresql://user:…@host/database', with "
-            "slashes after the colon: three before the path of a file, two before a host",
+            f"cannot read the URL of a state; got {redacted_url(url)!r}; expected e.g. "
+            "'sqlite:///counts.db' or 'postgresql://user:…@host/database', with three slashes "
+            "before the path of a file, and two before a host",
             path=redacted_url(url),
         ) from error
     if scheme not in _DIALECTS:
         raise TopologyError(
-            f"states are not kept through {scheme!r}; write {scheme.partition('+')[0]!r}; expected "
-            f"one of {', '.join(sorted(_DIALECTS))}; no other driver is tested",
+            f"states cannot be stored through {scheme!r}; write {scheme.partition('+')[0]!r}; "
+            f"expected one of {', '.join(sorted(_DIALECTS))}; other drivers are not tested",
             scheme=scheme,
             expected=tuple(sorted(_DIALECTS)),
         )
     if _DIALECTS[scheme] is SqliteDialect and parsed.host:
         raise TopologyError(
-            f"the URL of an SQLite file has no host, so three slashes; got {redacted_url(url)!r}; "
-            f"write {f'sqlite:///{parsed.host}'!r}",
+            "the URL of an SQLite file has no host, so it needs three slashes; got "
+            f"{redacted_url(url)!r}; write {f'sqlite:///{parsed.host}'!r}",
             path=redacted_url(url),
         )
     return parsed
@@ -145,8 +145,8 @@ def _checked(table: StateTable) -> StateTable:
             )
         if [other.casefold() for other in names].count(name.casefold()) > 1:
             raise TopologyError(
-                f"state {table.name!r} has columns that differ in case alone: {name!r}; "
-                "databases do not tell them apart; rename one",
+                f"state {table.name!r} has columns that differ only in case: {name!r}; databases "
+                "cannot tell them apart; rename one",
                 state=table.name,
                 column=name,
             )

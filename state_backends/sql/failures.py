@@ -79,35 +79,39 @@ def translated(error: Exception, label: str, *, during_commit: bool = False) -> 
             )
         case ErrorMeaning.REFUSED:
             return AuthError(
-                f"{label} refuses the user of its URL: {text}; nothing was written; check user, "
-                "password, database and rights",
+                f"{label} cannot be used with this URL: {text}; nothing was written; check the "
+                "user, password, database and permissions",
                 store=label,
                 got=text,
             )
         case ErrorMeaning.READ_ONLY:
             # A former primary may become the primary again, or its URL may lead to the new one.
             return StoreUnavailable(
-                f"{label} is read-only: {text}; nothing was written; expected a primary; is this a "
-                "replica, or default_transaction_read_only on? look at the host and options of the "
-                "URL",
+                f"{label} is read-only: {text}; nothing was written; expected a primary; is this "
+                "a replica, or default_transaction_read_only on? check the host and options of "
+                "the URL",
                 store=label,
                 got=text,
             )
         case ErrorMeaning.LASTS:
             written = (
-                "the ledger tells at the next start" if during_commit else "nothing was written"
+                "the ledger will show at the next start whether it was written"
+                if during_commit
+                else "nothing was written"
             )
-            hint = "; does its folder exist, and may this process write there?" * (_NO_FILE in text)
+            hint = "; does its folder exist, and is this process allowed to write there?" * (
+                _NO_FILE in text
+            )
             return PromiseError(
-                f"{label} refuses a statement: {text}; {written}; it would be refused each "
+                f"{label} refuses a statement: {text}; {written}; it would be refused every "
                 f"time{hint}",
                 store=label,
                 got=text,
             )
         case _ if during_commit:
             return UnknownOutcomeError(
-                f"the connection was lost while {label} was written: {text}; the ledger tells the "
-                "rest",
+                f"the connection was lost while {label} was written: {text}; the ledger will show "
+                "whether it was",
                 store=label,
                 got=text,
             )
@@ -126,11 +130,11 @@ def paused(last: TxtopoError, limit_s: float, next_s: float) -> StoreUnavailable
         next_s: For how long the next one may.
     """
     return StoreUnavailable(
-        f"cannot use {last.facts['store']}: the server ended the transaction, since it got no "
-        f"statement for {limit_s:g} s: {last.got}; nothing was written; expected the values of the "
-        f"batch to be combined and encoded by then; the next attempt may pause for {next_s:g} s; "
-        "unless this process stood still, let the spout cut smaller batches, or make combine() of "
-        "an aggregate of yours faster",
+        f"cannot use {last.facts['store']}: the server ended the transaction, because it received "
+        f"no statement for {limit_s:g} s: {last.got}; nothing was written; expected the values of "
+        f"the batch to be combined and encoded by then; the next attempt may pause for {next_s:g} "
+        "s; unless this process was suspended, let the spout cut smaller batches, or make "
+        "combine() of your own aggregates faster",
         timeout_s=limit_s,
         **last.facts,
     )
@@ -140,9 +144,9 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
     """Return the error to raise after *tries* tries that all met another writer."""
     if isinstance(last, Duplicate):
         return PromiseError(
-            f"{last}; got the same {tries} times; nothing was written; expected the key to be "
-            "free, or its row to be seen; was bookkeeping changed by hand, or has a table of yours "
-            "another unique index?",
+            f"{last}; the same happened {tries} times; nothing was written; expected the key to "
+            "be free, or its row to be visible; were bookkeeping columns changed by hand, or "
+            "does your own table have another unique index?",
             tries=tries,
             **last.facts,
         )
@@ -152,8 +156,8 @@ def stuck(last: StoreContended, tries: int) -> TxtopoError:
 def damaged(label: str, what: str) -> StoreDamagedError:
     """Return the error for damaged contents of a database."""
     return StoreDamagedError(
-        f"{label} is damaged: {what}; nothing was written; expected what was written there; "
-        "did its disk fail? restore an undamaged copy",
+        f"{label} is damaged: {what}; nothing was written; expected the data that was written "
+        "there; did its disk fail? restore an undamaged copy",
         store=label,
         got=what,
     )

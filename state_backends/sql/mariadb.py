@@ -132,7 +132,7 @@ class MariadbDialect(SqlDialect):
         if refused:
             raise TopologyError(
                 f"a state in MariaDB cannot be kept with the option {refused[0]!r} in its URL; it "
-                "could commit a batch in parts, or change its text; leave it out",
+                "could commit a batch in parts, or change its text; remove it",
                 got=refused[0],
             )
         self.state = state
@@ -227,7 +227,7 @@ class MariadbDialect(SqlDialect):
         got = connection.execute(sa.select(sa.func.get_lock(lock, _CREATION_TIMEOUT_S))).scalar()
         if got != 1:
             raise StoreUnavailable(
-                f"another process is creating tables and blocks {self.state.name!r}; "
+                f"another process is creating tables and blocks state {self.state.name!r}; "
                 "nothing was written; try again",
                 state=self.state.name,
             )
@@ -265,7 +265,7 @@ class MariadbDialect(SqlDialect):
         if found.kind != "BASE TABLE":
             return f"it is a {found.kind.lower()}"
         if found.engine != "InnoDB":
-            return f"its engine is {found.engine}, which cannot take a batch back; expected InnoDB"
+            return f"its engine is {found.engine}, which cannot roll a batch back; expected InnoDB"
         wanted = sa.text(_COLLATIONS).bindparams(sa.bindparam("keys", expanding=True))
         keys = name | {"keys": list(self.state.key.names)}
         for (collation,) in connection.execute(wanted, keys):
@@ -321,7 +321,7 @@ class MariadbDialect(SqlDialect):
         if _WRITES_A_FILE.search(statement):
             raise StateUsageError(
                 f"a query cannot write a file on the server; got {statement!r:.100}; expected "
-                "neither OUTFILE nor DUMPFILE in it; txtopo state export writes one here",
+                "neither OUTFILE nor DUMPFILE in it; txtopo state export writes a file here",
                 got=statement[:100],
             )
         if is_mariadb(connection.dialect):
@@ -523,7 +523,7 @@ def check_server(connection: sa.Connection) -> int:
         faults.append("autocommit is on, so a batch would be written in parts")
     if faults:
         raise TopologyError(
-            f"{name} cannot keep a state: {'; '.join(faults)}; set it in the server",
+            f"{name} cannot keep a state: {'; '.join(faults)}; change this on the server",
             server=name,
             got=tuple(faults),
         )

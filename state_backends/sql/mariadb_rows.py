@@ -235,8 +235,9 @@ def _check_length(text: str, bytes_max: int) -> None:
     needed = _needed(text)
     if needed > bytes_max:
         raise ValueRefusedError(
-            f"a row is too long for a statement; got {needed} bytes; expected at most {bytes_max}, "
-            "which is max_allowed_packet; nothing of its batch was written; raise it in the server",
+            f"a row is too long for a statement; got {needed} bytes; expected at most "
+            f"{bytes_max}, which is max_allowed_packet; nothing of its batch was written; raise "
+            "it on the server",
             bytes=needed,
             limit=bytes_max,
         )

@@ -31,7 +31,7 @@ def check_ledger_name(connection: sa.Connection, dialect: SqlDialect, label: str
         if taken.kind != "table":
             raise SchemaDrift(
                 f"{label} has no ledger: {LEDGER!r}, the table that all states share, already "
-                f"exists as {taken}; nothing was written; rename that one",
+                f"exists as {taken}; nothing was written; rename the existing one",
                 taken=taken.name,
             )
 
@@ -58,9 +58,9 @@ def check_other_states(connection: sa.Connection, dialect: SqlDialect, label: st
                 continue
             ours, our_use = mine[fold(name)]
             raise SchemaDrift(
-                f"{label} clashes with state {other!r} of the same database: {ours!r} is {our_use} "
-                f"of the one, and {name!r} is {use} of the other; expected names that the database "
-                "tells apart; nothing was written; give the state another table",
+                f"{label} clashes with state {other!r} of the same database: {ours!r} is "
+                f"{our_use} of the first, and {name!r} is {use} of the other; expected names that "
+                "the database can tell apart; nothing was written; give the state another table",
                 state=own,
                 other=other,
             )
@@ -90,7 +90,7 @@ def check_objects(
             if taken.kind in _NO_TABLES:
                 raise SchemaDrift(
                     f"{label} has no table: {name!r} already exists as {taken}; nothing was "
-                    "written; rename that one, or give the state another table",
+                    "written; rename the existing one, or give the state another table",
                     taken=taken.name,
                 )
         elif not known or not (use == VIEW or _is_own(connection, dialect, name, taken)):

@@ -163,8 +163,9 @@ def check_mariadb_names(state: StateTable) -> None:
     for name in (state.name, *state.key.names, *state.value.names):
         if name != name.rstrip() or any(ord(each) > _MARIADB_CHARACTER_MAX for each in name):
             raise TopologyError(
-                f"bad name in state {state.name!r}; got {name!r}; MariaDB and MySQL take no blank "
-                "at the end of a name and no character beyond U+FFFF, such as emoji; rename it",
+                f"bad name in state {state.name!r}; got {name!r}; MariaDB and MySQL allow neither "
+                "a space at the end of a name nor characters beyond U+FFFF, such as emoji; "
+                "rename it",
                 state=state.name,
             )
 
@@ -177,7 +178,7 @@ def check_sqlite_names(state: StateTable) -> None:
     """
     if in_small_letters(state.name).startswith(SQLITE_RESERVED):
         raise TopologyError(
-            f"bad name of a state's table; got {state.name!r}; SQLite keeps names that begin with "
-            f"{SQLITE_RESERVED!r} for itself; rename it",
+            f"bad name of a state's table; got {state.name!r}; SQLite reserves names that begin "
+            f"with {SQLITE_RESERVED!r}; rename it",
             state=state.name,
         )

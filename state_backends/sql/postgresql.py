@@ -241,7 +241,7 @@ class PostgresqlDialect(SqlDialect):
         if found["fsync"] != "on":
             raise TopologyError(
                 f"PostgreSQL cannot keep a state; fsync is {found['fsync']!r}, so a crash of the "
-                "machine may lose commits, or all of the database; expected 'on'; set it in the "
+                "machine may lose commits, or the whole database; expected 'on'; set it on the "
                 "server",
                 server="PostgreSQL",
                 setting="fsync",
@@ -249,9 +249,9 @@ class PostgresqlDialect(SqlDialect):
             )
         if found["server_encoding"] != "UTF8":
             raise TopologyError(
-                f"PostgreSQL cannot keep a state in a database whose encoding is "
+                "PostgreSQL cannot keep a state in a database whose encoding is "
                 f"{found['server_encoding']!r}, which does not hold all characters; expected "
-                "'UTF8'; make another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
+                "'UTF8'; create another one: CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0",
                 server="PostgreSQL",
                 setting="server_encoding",
                 got=found["server_encoding"],
@@ -743,7 +743,8 @@ def _pieces(rows: pa.Table, state: str) -> Iterator[pa.Table]:
             raise ValueRefusedError(
                 f"a row is too long for table {state!r}; got {needed} bytes of text; expected at "
                 f"most {ROW_BYTES_MAX}, which no setting of PostgreSQL raises; nothing of its "
-                "batch was written; keep the value elsewhere, and where it lies in the state",
+                "batch was written; store the value elsewhere, and keep only a reference in the "
+                "state",
                 state=state,
                 bytes=needed,
                 limit=ROW_BYTES_MAX,

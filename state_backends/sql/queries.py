@@ -41,7 +41,7 @@ def check_query(statement: str) -> None:
     """
     if "\0" in statement:
         raise StateUsageError(
-            f"a query contains a NUL character, which databases take for its end; got "
+            "a query contains a NUL character, which databases treat as its end; got "
             f"{statement!r:.100}; remove it",
             got=statement[:100],
         )
@@ -109,7 +109,7 @@ def too_long(timeout_s: float) -> StateUsageError:
     """Return the error for a query that takes too long."""
     return StateUsageError(
         f"the query took longer than {timeout_s:g} s and was stopped; nothing was changed; select "
-        "less, or allow it more time",
+        "less, or allow more time",
         timeout_s=timeout_s,
     )
 

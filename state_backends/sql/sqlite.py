@@ -135,13 +135,13 @@ class SqliteDialect(SqlDialect):
             )
         if not url.database or ":memory:" in url.database or "mode=memory" in str(url):
             raise TopologyError(
-                "an SQLite state needs a file; got one in memory, which each connection would "
-                "have for itself; use 'sqlite:///counts.db', or 'memory:' for tests"
+                "an SQLite state needs a file; got a database in memory, of which each "
+                "connection would have its own; use 'sqlite:///counts.db', or 'memory:' for tests"
             )
         if state.mode == "log":
             raise TopologyError(
-                "SQLite cannot keep a state in mode 'log': it has one writer, so each fold would "
-                f"keep the commits waiting; got that for state {state.name!r}; expected "
+                "SQLite cannot keep a state in mode 'log': it allows only one writer, so each "
+                f"fold would delay the commits; got mode='log' for state {state.name!r}; expected "
                 "mode='table'",
                 state=state.name,
             )
@@ -233,7 +233,7 @@ class SqliteDialect(SqlDialect):
                 raise TopologyError(
                     f"SQLite cannot keep a state in {redacted_url(str(self._url))}; its journal "
                     f"mode is {mode!r}, so a power cut may lose the last commits; expected 'wal'; "
-                    "use a local disk, and no option of the URL that turns locks off",
+                    "use a local disk, and remove URL options that turn locks off",
                     setting="journal_mode",
                     got=mode,
                 )
@@ -287,8 +287,8 @@ class SqliteDialect(SqlDialect):
         theirs = self.state.origin != "made"
         if theirs and (wrong := text_decimal(connection, self)) is not None:
             return (
-                f"its column {wrong!r} is TEXT; expected INTEGER, whole numbers of the last digit: "
-                "9.10 in a decimal(10,2) is 910"
+                f"its column {wrong!r} is TEXT; expected INTEGER, a whole number in units of the "
+                "last digit: 9.10 in a decimal(10,2) is 910"
             )
         for column in self.columns.keys if theirs else ():
             first = sa.select(column.label("k")).where(sa.false())
@@ -619,8 +619,8 @@ def _check_floats(field: Field, column: list[Any]) -> None:
         if nan or (value == 0 and math.copysign(1, value) < 0):
             raise ValueRefusedError(
                 f"SQLite has no {'NaN' if nan else 'negative zero'}; got one in field "
-                f"{field.name!r}; nothing of its batch was written; filter it (add 0.0 to a zero), "
-                "or keep the state in PostgreSQL",
+                f"{field.name!r}; nothing of its batch was written; filter it out (for a zero, "
+                "add 0.0), or keep the state in PostgreSQL",
                 field=field.name,
             )
 

@@ -52,7 +52,7 @@ class ScaledDecimal(sa.types.TypeDecorator[int]):
         self.scale = scale
 
     def __str__(self) -> str:
-        return f"{self.digits} digits, {self.scale} of them behind the point"
+        return f"{self.digits} digits, {self.scale} of them after the point"
 
     def whole(self, value: decimal.Decimal | str) -> int:
         """Return a number in the stored form.
@@ -93,7 +93,7 @@ def encoded_decimals(field: Field, column: list[decimal.Decimal | None]) -> list
     except _NO_FIT as error:
         raise ValueRefusedError(
             f"SQLite keeps {kind}, of field {field.name!r}; got {value}; nothing of its batch was "
-            "written; keep the state in PostgreSQL, which has 38 digits",
+            "written; keep the state in PostgreSQL, which allows 38 digits",
             field=field.name,
         ) from error
     return whole
@@ -114,12 +114,12 @@ def check_decimals(state: StateTable) -> None:
         summed = aggregate is not None and aggregate.operator == "add"
         # A sum needs a digit before the point as well.
         if scale >= DIGITS if summed else precision > DIGITS:
-            what = f"a sum with {scale} of them behind the point" if summed else field.type
+            what = f"a sum with {scale} of them after the point" if summed else field.type
             raise TopologyError(
-                f"SQLite keeps decimals of at most {DIGITS} digits; got {what} for "
-                f"{field.name!r} of state {state.name!r}; expected e.g. decimal({DIGITS},2)"
-                f"{' as its input' if summed else ''}; declare it narrower, or keep the state in "
-                "PostgreSQL, which has 38 digits",
+                f"SQLite keeps decimals of at most {DIGITS} digits; got {what} for {field.name!r} "
+                f"of state {state.name!r}; expected e.g. "
+                f"decimal({DIGITS},2){' as its input' if summed else ''}; declare a narrower "
+                "type, or keep the state in PostgreSQL, which allows 38 digits",
                 state=state.name,
                 field=field.name,
             )
@@ -132,7 +132,7 @@ def add_checks(columns: StateColumns) -> None:
         if isinstance(kind, ScaledDecimal):
             most = 10**kind.digits - 1
             # The message of an error quotes the name.
-            more = "; PostgreSQL has 38" if kind.digits == DIGITS else ""
+            more = "; PostgreSQL allows 38" if kind.digits == DIGITS else ""
             name = f"{column.name}: {kind}{more}"
             check = sa.CheckConstraint(column.between(-most, most), name=name)
             columns.table.append_constraint(check)

@@ -93,8 +93,8 @@ class SqliteFile:
             raise self._error(self._path)
         if self._known and self._path is not None and before is None:
             raise StoreUnavailable(
-                f"{self._label} was removed since it was opened; nothing was read, and no empty "
-                "file was made; bring it back",
+                f"{self._label} was removed after it was opened; nothing was read, and no empty "
+                "file was created; restore it",
                 store=self._label,
                 path=self._path,
             )
@@ -105,7 +105,7 @@ class SqliteFile:
         before, main = record.info.pop(_BEFORE, None), file_id(path)
         if main is None or before not in (None, main):
             raise StoreUnavailable(
-                f"{self._label} was replaced while it was opened; try again",
+                f"{self._label} was replaced while it was being opened; try again",
                 store=self._label,
                 path=path,
             )
@@ -122,15 +122,15 @@ class SqliteFile:
             return
         if self._written is not None:
             raise self._error(displaced)
-        raise sa.exc.DisconnectionError(f"{displaced!r} is another file by now")
+        raise sa.exc.DisconnectionError(f"{displaced!r} is now another file")
 
     def _error(self, path: str) -> StoreDamagedError:
-        found = "is gone" if file_id(path) is None else "is another file by now"
+        found = "is gone" if file_id(path) is None else "is now another file"
         return StoreDamagedError(
             f"{self._label} was removed or replaced while it was open: {path!r} {found}; expected "
-            "the file that was written since the start; what was committed into it is lost, unless "
-            "it was only moved; bring it back, with its -wal and -shm, or start again with the "
-            "present file: the start reports what is missing",
+            "the file that has been written since the start; what was committed to it is lost, "
+            "unless it was only moved; restore it, with its -wal and -shm, or start again with "
+            "the present file: the start reports what is missing",
             store=self._label,
             path=path,
         )

@@ -45,7 +45,7 @@ _SAVEPOINT, _TRIAL = "txtopo_statements", "txtopo_trial"
 # A program that writes values into its texts has ever new ones.
 _TRIED_MAX = 1_000
 
-_REPAIR = "repair the statement or its values, and start again"
+_REPAIR = "fix the statement or its values, and start again"
 
 
 def check_statement(statement: Statement, label: str) -> None:
@@ -69,7 +69,7 @@ def check_statement(statement: Statement, label: str) -> None:
     shown = ", ".join(sorted(given)) or "none"
     if missing := sorted((names | of_undo) - given - {*BOUND}):
         raise StateUsageError(
-            f"a statement of {label} names parameters that it was not given; got {shown}; expected "
+            f"a statement of {label} names parameters without values; got {shown}; expected "
             f"{', '.join(missing)} as well",
             store=label,
             missing=missing,
@@ -102,8 +102,8 @@ def _checked_text(text: str, label: str) -> frozenset[str]:
     if (cast := _CAST.search(rest)) is not None:
         name = cast[1]
         raise StateUsageError(
-            f"a statement of {label} has ':{name}::', which is no parameter; got {text!r:.200}; "
-            f"expected CAST(:{name} AS …), or (:{name})::…",
+            f"a statement of {label} has ':{name}::', which is not a parameter; got "
+            f"{text!r:.200}; expected CAST(:{name} AS …), or (:{name})::…",
             store=label,
             got=cast[0],
         )
@@ -210,8 +210,8 @@ def execute_undos(
     if not undos:
         return
     remedy = (
-        "it was stored with the txid, so a repaired program does not change it; make the tables "
-        "such that it can be executed, and do the same again"
+        "it was stored with the txid, so fixing the program does not change it; change the "
+        "tables so that it can be executed, and do the same again"
     )
     with _in_one_transaction(connection, label):
         _execute_undos(connection, undos, parameter, label, "the stored undo", remedy)
@@ -295,9 +295,9 @@ def _in_one_transaction(connection: sa.Connection, label: str) -> Iterator[None]
         if error.connection_invalidated:
             raise
         raise PromiseError(
-            f"a statement has ended the transaction of {label}: {error.orig}; expected none that "
-            "commits or rolls back; what was written is there, perhaps without the rest of its "
-            "txid; look at the tables and the ledger",
+            f"a statement has ended the transaction of {label}: {error.orig}; expected no "
+            "statement that commits or rolls back; its writes remain, perhaps without the rest "
+            "of their txid; check the tables and the ledger",
             store=label,
             got=str(error.orig),
         ) from error

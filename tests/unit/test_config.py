@@ -43,15 +43,15 @@ def test_a_topology_takes_the_settings_of_its_kind() -> None:
     builder.set_spout("spout", MemorySpout([["a"]], WORD))
     at_least_once = builder.build_topology()
 
-    with pytest.raises(ConfigError, match=r"got AtLeastOnceConfig; .* takes a Config\(…\)"):
+    with pytest.raises(ConfigError, match=r"got AtLeastOnceConfig; .* needs a Config\(…\)"):
         transactional.start(config=AtLeastOnceConfig())  # type: ignore[arg-type]
-    with pytest.raises(ConfigError, match=r"got Config; .* takes an AtLeastOnceConfig\(…\)"):
+    with pytest.raises(ConfigError, match=r"got Config; .* needs an AtLeastOnceConfig\(…\)"):
         at_least_once.start(config=Config())  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
 def test_an_at_least_once_topology_has_carriers_that_live(carrier: Any) -> None:
-    with pytest.raises(ConfigError, match="cannot carry an at-least-once topology") as told:
+    with pytest.raises(ConfigError, match="cannot run an at-least-once topology") as told:
         AtLeastOnceConfig(carrier=carrier)
     assert told.value.setting == "carrier"
 

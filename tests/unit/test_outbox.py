@@ -256,7 +256,7 @@ def test_a_function_that_returns_before_it_has_sent_anything_publishes_nothing(
 
     with (
         shop.publisher() as publisher,
-        pytest.raises(StateUsageError, match="which has sent nothing yet"),
+        pytest.raises(StateUsageError, match="which has not sent anything yet"),
     ):
         publisher.publish_ready(function)
 
@@ -406,7 +406,7 @@ def test_a_rewind_says_what_cannot_be_called_back(shop: Shop) -> None:
 
     plan = rewind(shop.topology(), 2, shop.config, access=shop.access)
 
-    text = "txid 3 of state 'outbox.outbox' cannot be called back: publisher 'mails' has published"
+    text = "txid 3 of state 'outbox.outbox' cannot be recalled: publisher 'mails' has published"
     assert text in plan.steps[-1]
     assert "publisher 'ledger' has published" in plan.steps[-1]
     plan.apply()
@@ -455,7 +455,7 @@ def test_a_rebuild_publishes_txids_again_that_it_uses_again(tmp_path: Path) -> N
     shutil.copy(tmp_path / "backup.db", tmp_path / "shop.db")
 
     plan = rebuild(shop.topology(), shop.config, access=shop.access)
-    assert "txids 3 to 4 of state 'outbox.outbox' cannot be called back" in str(plan)
+    assert "txids 3 to 4 of state 'outbox.outbox' cannot be recalled" in str(plan)
     plan.apply()
 
     shop.run(9)
@@ -505,7 +505,7 @@ def test_a_state_that_is_no_outbox_is_refused(shop: Shop) -> None:
     total = open_state(shop.other.url, table="total")
 
     with (
-        pytest.raises(StateUsageError, match=r"state 'total' is no outbox; got the key Fields"),
+        pytest.raises(StateUsageError, match=r"state 'total' is not an outbox; got the key Fields"),
         Publisher(total, "mails", ZK, ensemble=shop.ensemble),
     ):
         raise AssertionError("it opened")
@@ -514,7 +514,9 @@ def test_a_state_that_is_no_outbox_is_refused(shop: Shop) -> None:
 def test_a_publisher_without_a_name_or_an_ensemble_is_refused(shop: Shop) -> None:
     with pytest.raises(ConfigError, match="the name of a Publisher is wrong; got ''"):
         Publisher(shop.state, "", ZK, ensemble=shop.ensemble)
-    with pytest.raises(ConfigError, match="zookeeper='memory' ends with the process of a run"):
+    with pytest.raises(
+        ConfigError, match="zookeeper='memory' is lost when the process of a run ends"
+    ):
         Publisher(shop.state, "mails", ZK)
     with pytest.raises(StateUsageError, match="use it in a with statement"):
         shop.publisher().publish_ready(lambda rows: None)

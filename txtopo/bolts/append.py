@@ -24,25 +24,26 @@ BY_PLANNED_TIME = Meaning("rows that expire by planned time", OTHER_TIMES)
 
 
 class Append(BatchBolt, Committer):
-    """Appends each of its tuples to a state, as a row that nobody changes. It emits nothing.
+    """Appends each tuple to a state, as a row that never changes. It emits nothing.
 
-    Delivery: exactly once. The key of a row is the txid of its batch, ``batch``, and a ``number``
-    in it, from 1. A batch that is committed again brings its rows again, and those of the earlier
-    attempt are undone. In a group of txids each batch keeps its own txid.
+    Delivery: exactly once. The key of a row is ``batch``, the txid of its batch, and ``number``,
+    which counts from 1 within the batch. If a batch is committed again, its rows are written again,
+    and those of the earlier attempt are undone. In a group of txids, each batch keeps its own txid.
 
-    Numbers are unique within a batch. They follow no order, and with several tasks some are left
-    out. You may delete rows that you no longer need. ``txtopo.outbox.Publisher`` reads those that
-    no attempt can change any more.
+    Numbers are unique within a batch. They are in no order, and with several tasks some are
+    skipped. You may delete rows that you no longer need. ``txtopo.outbox.Publisher`` reads the rows
+    that no attempt can change any more.
 
-    With *expire_after* it keeps what happened lately. Such a table is no outbox, since rows might
-    expire before they are published: its key begins with ``seen``, by which the rows expire.
+    With *expire_after* it keeps recent rows only. Such a table cannot be an outbox, because rows
+    might expire before they are published. Its key begins with ``seen``, the time by which rows
+    expire.
 
     Args:
-        state: The state that keeps the rows; its columns are set here. Its table is named after the
-            component, unless it has a name.
+        state: The state that keeps the rows; its columns are set here. Unless its table is named,
+            the table is named after the component.
         fields: The fields of the tuples, which become the value columns.
-        expire_after: How long after its batch was planned a row is deleted, or some time later. By
-            default rows are kept forever.
+        expire_after: The minimum time for which a row is kept after its batch was planned. By
+            default, rows are kept forever.
 
     Raises:
         TopologyError: An argument is wrong, or a field cannot be a column; rename it.
@@ -59,8 +60,8 @@ class Append(BatchBolt, Committer):
         checked_state("Append", state)
         if state.mode != "table":
             raise TopologyError(
-                f"the state of Append is in mode {state.mode!r}, which is for aggregates; expected "
-                "mode='table'; leave mode= out of open_state(…)",
+                f"the state of an Append must not be in mode {state.mode!r}, which is for "
+                "aggregates; expected mode='table'; remove mode= from open_state(…)",
                 setting="mode",
                 got=state.mode,
                 expected="table",

@@ -27,13 +27,13 @@ KEY = Fields("batch long, number long")
 class DeadLetters:
     """Where a topology keeps records that cannot be processed, and how many a batch may have.
 
-    Delivery: exactly once, under the txid of the batch that they were in, like the results.
+    Delivery: exactly once, under the txid of their batch, like the results.
 
     Attributes:
         destination: A state, whose table is ``dead_letters`` unless it names one, or a committer
-            without a state of its own, such as a ``KafkaSink``.
-        batch_records_max: The most dead letters of a batch; a batch with more ends the run with
-            ``TooManyDeadLetters``, and nothing of it is committed.
+            without its own state, such as a ``KafkaSink``.
+        batch_records_max: The maximum number of dead letters in a batch; a batch with more ends the
+            run with ``TooManyDeadLetters``, and is not committed.
     """
 
     destination: State | Committer

@@ -21,28 +21,28 @@ GLOBAL_KEY = "global"
 class PersistentAggregate(HasTraits, Committer):
     """Keeps aggregates by key in a state, exactly once (Trident ``persistentAggregate``).
 
-    The tasks combine rows in the processing phase. In the commit phase the driver combines the
-    partial results of all tasks with what is stored, in one write of the store, whatever the
+    The tasks combine rows in the processing phase. In the commit phase, the driver combines the
+    partial results of all tasks with the stored values, in one write per store, whatever the
     parallelism. It emits nothing.
 
-    An ``OwnAggregate`` is pickled to the tasks, which call its ``add`` on Spark. Its ``combine`` is
-    called in the driver, too, with partial results in no particular order. A key is written once
-    for a group of batches, which may be several txids. An exception of an aggregate ends the run;
-    the error names the component.
+    An ``OwnAggregate`` is pickled and sent to the Spark tasks, which call its ``add``. Its
+    ``combine`` is also called in the driver, with partial results in no particular order. Each key
+    is written once per group of batches, which may be several txids. An exception in an aggregate
+    ends the run; the error names the component.
 
     Args:
-        state: The state that keeps them; its key and value columns are set here.
-        key: Names of the key fields; empty for one row over everything.
-        aggregates: One aggregate, several, or a mapping of column name to aggregate: ``Count``,
+        state: The state that keeps the aggregates; this sets its key and value columns.
+        key: Names of the key fields; empty for a single row over everything.
+        aggregates: One aggregate, several, or a mapping from column name to aggregate: ``Count``,
             ``Sum``, ``Min``, ``Max``, ``Mean``, ``CountDistinct``, ``First``, ``Last``, ``TopN``,
             or an ``OwnAggregate``.
         retracted: Name of a boolean input field. A row where it is true retracts an earlier row, as
             a deletion in a change feed does. ``Count``, ``Sum``, ``Mean`` and an ``OwnAggregate``
-            with ``remove`` can retract; others are refused. A key whose rows are all retracted
-            stays, with a count of 0.
-        expire_after: A value that had no row for this long counts as absent, and is deleted some
-            time later. The time is that at which batches are planned; the state, which must be
-            opaque, keeps it in a column ``seen``. By default values are kept forever.
+            with ``remove`` can retract; others are refused. A key stays when all of its rows are
+            retracted, with a count of 0.
+        expire_after: A value that has had no row for this long counts as absent, and is deleted
+            some time later. It is measured in planned time; the state, which must be opaque, keeps
+            that time in a column ``seen``. By default, values are kept forever.
 
     Example:
         >>> words = PersistentAggregate(open_state("sqlite:///c.db"), "word", Count())
@@ -92,9 +92,9 @@ class PersistentAggregate(HasTraits, Committer):
             )
         if retracted in self.key:
             raise TopologyError(
-                f"rows would be taken back from another group than they counted in; got "
-                f"{retracted!r} as the mark of rows that are taken back, and in the key "
-                f"{', '.join(self.key)}; expected a key without it",
+                "rows would be taken back from a different group than the one they were counted "
+                f"in; got {retracted!r} as the mark of rows that are taken back, and in the key "
+                f"{', '.join(self.key)}; expected a key without that field",
                 setting="retracted",
                 got=repr(retracted),
             )
@@ -128,7 +128,7 @@ class PersistentAggregate(HasTraits, Committer):
             (gone,) = inputs.select([self.retracted])
             if gone.type != "boolean":
                 raise FieldsError(
-                    f"the field that says which rows are taken back is not a boolean; got "
+                    "the field that marks the rows to take back is not a boolean; got "
                     f"{gone.name!r}, {gone.type}; expected e.g. Fields('{gone.name} boolean')",
                     field=gone.name,
                     got=gone.type,
@@ -167,7 +167,7 @@ def check_expiring_aggregate(what: str, state: State, retracted: str | None) -> 
     if state.kind != "opaque" or state.mode != "table":
         raise TopologyError(
             f"{what} with expire_after reads its state; got {state!r} in mode {state.mode!r}; "
-            "expected an opaque state in mode 'table'; leave kind= and mode= out of open_state(…)",
+            "expected an opaque state in mode 'table'; remove kind= and mode= from open_state(…)",
             setting="state",
             got=repr(state),
         )
@@ -178,9 +178,9 @@ def _by_name(aggregates: Sequence[Aggregate]) -> dict[str, Aggregate]:
     for aggregate in aggregates:
         if aggregate.default_name in named:
             raise TopologyError(
-                f"two aggregates would be the column {aggregate.default_name!r}; got "
-                f"{named[aggregate.default_name]!r} and {aggregate!r}; "
-                "name them: {'column': aggregate, …}",
+                f"two aggregates would use the column {aggregate.default_name!r}; got "
+                f"{named[aggregate.default_name]!r} and {aggregate!r}; name them: {{'column': "
+                "aggregate, …}",
                 column=aggregate.default_name,
             )
         named[aggregate.default_name] = aggregate
@@ -193,8 +193,8 @@ def _by_column(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     for name, aggregate in aggregates.items():
         if not isinstance(aggregate, Aggregate):
             raise TopologyError(
-                f"the aggregate of column {name!r} is none; got {aggregate!r:.100}; "
-                "expected e.g. Count() or Sum('amount')",
+                f"column {name!r} has no aggregate; got {aggregate!r:.100}; expected e.g. Count() "
+                "or Sum('amount')",
                 column=name,
                 got=f"{aggregate!r:.100}",
             )
@@ -202,7 +202,7 @@ def _by_column(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
         for column in {name, *made}:
             if column in taken:
                 raise TopologyError(
-                    f"two aggregates have the column {column!r}; got {taken[column]!r} and "
+                    f"two aggregates use the column {column!r}; got {taken[column]!r} and "
                     f"{name!r} ({aggregate!r}); rename one of them",
                     column=column,
                 )

@@ -35,7 +35,7 @@ def checked_dead_letters(given: object) -> DeadLetters | None:
     if type(limit) is not int or limit < 1:
         raise TopologyError(
             f"batch_records_max of the dead letters is wrong; got {limit!r}; expected a whole "
-            "number of at least 1; leave dead_letters= out to end the run at the first bad record",
+            "number of at least 1; remove dead_letters= to end the run at the first bad record",
             setting="batch_records_max",
             got=repr(limit),
         )
@@ -63,16 +63,18 @@ def with_dead_letters(declared: Sequence[Component], letters: DeadLetters) -> li
     for one in declared:
         if one.id in (STREAM, SINK):
             raise TopologyError(
-                f"component id {one.id!r} is that of the topology's dead letters; rename yours",
+                f"component id {one.id!r} is reserved for the topology's dead letters; rename "
+                "your component",
                 component=one.id,
             )
     components = [_with_stream(one, rule) if _can_make(one) else one for one in declared]
     sources = [one.id for one in components if one.dead_letters is not None]
     if not sources:
         raise TopologyError(
-            "the topology has dead_letters=, and no component that can make one; expected a spout "
-            "that decodes its records in tasks, or a BasicBolt; an ArrowBolt, BatchBolt or "
-            "DataFrameBolt sends bad rows to a stream of its own; take dead_letters= out"
+            "the topology has dead_letters=, but none of its components can produce a dead "
+            "letter; expected a spout that decodes its records in tasks, or a BasicBolt; an "
+            "ArrowBolt, BatchBolt or DataFrameBolt sends bad rows to a stream of its own; remove "
+            "dead_letters="
         )
     return [*components, *_takers(letters, sources)]
 
@@ -86,8 +88,8 @@ def check_no_dead_letters(declared: Sequence[Component]) -> None:
     for one in declared:
         if one.dead_letters is not None:
             raise TopologyError(
-                f"bolt {one.id!r} has dead_letters_on, and the topology has nowhere to put them; "
-                "expected TransactionalTopologyBuilder(…, dead_letters=open_state(…))",
+                f"bolt {one.id!r} has dead_letters_on, but the topology has nowhere to put dead "
+                "letters; expected TransactionalTopologyBuilder(…, dead_letters=open_state(…))",
                 component=one.id,
             )
 
@@ -101,8 +103,8 @@ def _can_make(component: Component) -> bool:
 def _with_stream(component: Component, rule: DeadLetterRule) -> Component:
     if STREAM in component.streams:
         raise TopologyError(
-            f"stream {STREAM!r} of {component.id!r} has the name of the stream of the topology's "
-            "dead letters; rename yours",
+            f"stream {STREAM!r} of {component.id!r} has the name reserved for the topology's dead "
+            "letters; rename your stream",
             component=component.id,
             stream=STREAM,
         )
@@ -156,14 +158,14 @@ def _check_state(state: State) -> None:
         raise TopologyError(
             f"the state of the dead letters has columns of its own; got key {state.key!r} and "
             f"value {state.value!r}; expected neither: dead letters have {KEY!r} and {FIELDS!r}; "
-            "leave key= and value= out of open_state(…)",
+            "remove key= and value= from open_state(…)",
             setting="dead_letters",
             got=f"key {state.key!r} and value {state.value!r}",
         )
     if state.mode != "table":
         raise TopologyError(
             f"the state of the dead letters is in mode {state.mode!r}, which is for aggregates; "
-            "leave mode= out of open_state(…)",
+            "remove mode= from open_state(…)",
             setting="mode",
             got=state.mode,
             expected="table",

@@ -34,9 +34,9 @@ FieldNames = Fields | Sequence[str] | str
 class InputDeclarer:
     """Declares the inputs of a bolt; each method returns the declarer, as in Storm.
 
-    As in Storm, the stream may be the second argument, except where fields or a grouping stand
-    there. Made by ``set_bolt``. A source may be declared after the bolts that subscribe to it, so
-    inputs are checked by ``build_topology``.
+    ``set_bolt`` returns it. As in Storm, the stream may be the second argument, except where that
+    is fields or a grouping. A source may be declared after the bolts that subscribe to it, because
+    ``build_topology`` checks the inputs.
     """
 
     _id: str
@@ -50,7 +50,7 @@ class InputDeclarer:
     _dead_letters: DeadLetterRule | None = None
 
     def shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Send each task the same number of tuples, give or take one."""
+        """Send each task the same number of tuples, plus or minus one."""
         return self._subscribe(source, stream, ShuffleGrouping())
 
     def fields_grouping(
@@ -60,10 +60,10 @@ class InputDeclarer:
 
         Args:
             source: Id of the component that emits.
-            fields: The first field; or all of them, as a list or ``Fields``.
-            *more: The other fields, if the first one was given as a name.
-            stream: The stream of *source*; only by keyword, so that no name of a field is taken
-                for it.
+            fields: The first field, or all of them as a list or ``Fields``.
+            *more: The other fields, if *fields* is the name of the first.
+            stream: The stream of *source*; keyword only, so that it cannot be confused with a field
+                name.
 
         Raises:
             TopologyError: The fields are not names.
@@ -87,13 +87,13 @@ class InputDeclarer:
         return self._subscribe(source, stream, NoneGrouping())
 
     def local_or_shuffle_grouping(self, source: str, stream: str = DEFAULT_STREAM) -> Self:
-        """Shuffle among the tasks in the sender's slot, or among all if it has none."""
+        """Shuffle among the tasks in the sender's slot, or among all tasks if none is there."""
         return self._subscribe(source, stream, LocalOrShuffleGrouping())
 
     def partial_key_grouping(
         self, source: str, fields: FieldNames, *more: str, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Send each key to two tasks, each time to the one that the sender has used less.
+        """Divide each key among two tasks: each time, the one that the sender has used less.
 
         The arguments are those of :meth:`fields_grouping`.
         """
@@ -107,7 +107,7 @@ class InputDeclarer:
     def custom_grouping(
         self, source: str, grouping: CustomStreamGrouping, *, stream: str = DEFAULT_STREAM
     ) -> Self:
-        """Send tuples to the tasks that a grouping of your own chooses."""
+        """Send tuples to the tasks that your own grouping chooses."""
         if not isinstance(grouping, CustomStreamGrouping):
             raise TopologyError(
                 f"custom grouping of bolt {self._id!r} is of the wrong type; got {grouping!r}; "
@@ -157,19 +157,20 @@ class BoltDeclarer(InputDeclarer):
     """Declares the inputs and the states of a bolt of a transactional topology."""
 
     def with_state(self, name: str, state: State) -> Self:
-        """Give the bolt a state, which it gets with ``context.state(name)``.
+        """Give the bolt a state, which it opens with ``context.state(name)``.
 
         Args:
-            name: Name of the state within the bolt; also its table, unless the state names one.
+            name: Name of the state within the bolt, and of its table, unless the state names one.
             state: A state from ``open_state``.
 
         Raises:
-            TopologyError: The bolt has a state of that name already, or cannot have one.
+            TopologyError: The bolt already has a state of that name, or cannot have one.
         """
         check_id(f"in bolt {self._id!r}: state", name)
         if name in self._states:
             raise TopologyError(
-                f"bolt {self._id!r} has two states of one name; got {name!r} twice; rename one",
+                f"bolt {self._id!r} has two states with the same name; got {name!r} twice; rename "
+                "one",
                 component=self._id,
                 state=name,
             )
@@ -182,8 +183,8 @@ class BoltDeclarer(InputDeclarer):
             )
         if self._kind == PERSISTENT_AGGREGATE:
             raise TopologyError(
-                f"PersistentAggregate {self._id!r} has its state already; got {name!r} as well; "
-                "give the state to PersistentAggregate(state, …) alone",
+                f"PersistentAggregate {self._id!r} already has its state; got {name!r} as well; "
+                "pass the state to PersistentAggregate(state, …) only",
                 component=self._id,
                 state=name,
             )
@@ -191,24 +192,24 @@ class BoltDeclarer(InputDeclarer):
         return self
 
     def dead_letters_on(self, *errors: type[Exception]) -> Self:
-        """Make a dead letter of a tuple whose ``execute`` raises one of these exceptions.
+        """Turn a tuple into a dead letter if its ``execute`` raises one of these exceptions.
 
-        ``RecordFailed`` does so without being listed. What the bolt emitted for the tuple is
-        dropped; attributes that it changed on itself stay changed. The topology needs
+        ``RecordFailed`` does so without being listed. What the bolt has emitted for the tuple is
+        dropped; changes that it made to its own attributes remain. The topology needs
         ``dead_letters=``.
 
         Args:
-            errors: Exceptions that the record causes, such as ``ValueError``. Those of txtopo are
-                not among them, even if they are derived from one that is.
+            errors: Exceptions that the record causes, such as ``ValueError``. They do not cover
+                exceptions of txtopo, even those derived from a listed class.
 
         Raises:
             TopologyError: The bolt is no ``BasicBolt``, or an exception cannot be listed.
         """
         if self._kind != BASIC_BOLT:
             raise TopologyError(
-                f"bolt {self._id!r} makes no dead letters; it has the role "
-                f"{self._kind.text!r}; expected a BasicBolt, whose output for one tuple can be "
-                "dropped; send bad rows to a stream of its own instead",
+                f"bolt {self._id!r} cannot produce dead letters; its role is {self._kind.text!r}; "
+                "expected a BasicBolt, whose output for one tuple can be dropped; send bad rows "
+                "to a stream of its own instead",
                 component=self._id,
             )
         for error in errors or (None,):
@@ -231,8 +232,8 @@ def check_listed(what: str, error: object, **facts: object) -> None:
     fault = _not_listed(error)
     if fault is not None:
         raise TopologyError(
-            f"{what} cannot make dead letters on {error!r}, {fault}; expected exceptions that a "
-            "bad record causes, e.g. ValueError, KeyError",
+            f"{what} cannot produce dead letters on {error!r}, {fault}; expected exceptions that "
+            "a bad record causes, e.g. ValueError, KeyError",
             **facts,
         )
 

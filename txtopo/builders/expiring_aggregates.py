@@ -128,8 +128,8 @@ def _as_two(
     above = check_id("bolt", f"{one.id}.partials")
     if above in components:
         raise TopologyError(
-            f"component id {above!r} is that of the partial aggregates of {one.id!r}, whose values "
-            "expire; rename yours",
+            f"component id {above!r} is reserved for the partial aggregates of {one.id!r}, whose "
+            "values expire; rename your component",
             component=above,
         )
     first = one.subscriptions[0]

@@ -63,8 +63,9 @@ def _copy(what: str, original: T, component: str) -> T:
         ) from error
     if len(pickled) > PICKLE_BYTES_MAX:
         warnings.warn(
-            f"{what} is large; got {len(pickled) / (1 << 20):.1f} MiB pickled; expected at most "
-            f"{PICKLE_BYTES_MAX >> 20} MiB; load the data in prepare(), or read it with a spout",
+            f"{what} is too large; got {len(pickled) / (1 << 20):.1f} MiB pickled; expected at "
+            f"most {PICKLE_BYTES_MAX >> 20} MiB; load the data in prepare() or read it with a "
+            "spout",
             TopologyWarning,
             stacklevel=4,  # the caller of build_topology, which calls snapshot by map
         )
@@ -80,8 +81,9 @@ def _copy(what: str, original: T, component: str) -> T:
     for name, function in changed_globals(prototype.shared).items():
         warnings.warn(
             f"{what} changes the global {name!r} of its script, in {function}(); on Spark each "
-            "worker has a copy of its own, so the script does not see the change, and in the "
-            "driver it ends with the process; keep in a state or a database what must last",
+            "worker has its own copy, so the script does not see the change, and in the driver "
+            "the change is lost when the process ends; keep anything that must last in a state "
+            "or a database",
             TopologyWarning,
             stacklevel=4,
         )
@@ -171,5 +173,5 @@ def _kind(culprit: object) -> str:
 
 def _remedy(culprit: object) -> str:
     if _of_spark(culprit):
-        return "sessions and DataFrames live in the driver only; bring the data in with a spout"
-    return "make it in prepare(), which is called in each task"
+        return "sessions and DataFrames exist only in the driver; read the data with a spout"
+    return "create it in prepare(), which is called in each task"

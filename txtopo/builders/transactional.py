@@ -52,7 +52,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Topology:
-    """A checked transactional topology, which can be started again and again.
+    """A checked transactional topology; you may start it any number of times.
 
     Attributes:
         graph: Its components and the streams between them.
@@ -73,14 +73,14 @@ class Topology:
         *,
         restart: Restart | None = None,
     ) -> TopologyRun:
-        """Run the topology; it continues after the last committed batch.
+        """Run the topology; it resumes after the last committed batch.
 
         Args:
-            spark: The session; by default the active session, or a new one. The carrier ``local``
-                needs none.
+            spark: The session; by default, the active one or a new one. The carrier ``local`` needs
+                none.
             config: The settings; default ``Config()``.
             listeners: Called with each event of the run.
-            restart: When to start the run again after an error that may pass; never by default.
+            restart: When to restart the run after an error that may pass; by default, never.
 
         Returns:
             The handle of the run.
@@ -100,25 +100,26 @@ class Topology:
         """Return a function for ``foreachBatch`` of a Structured Streaming query.
 
         Delivery: a micro-batch counts exactly once in each state, whatever crashes, as long as the
-        query keeps its checkpoint. That also holds if the last commit entry of the checkpoint is
-        lost: the batch is then undone and done again (opaque states), or not done again
-        (transactional states). Batches are committed one at a time, in order. A start of the query
-        that was replaced by a later one changes nothing. Each call is one attempt: an error ends
-        the query.
+        query keeps its checkpoint. That holds even if the last commit entry of the checkpoint is
+        lost: the batch is then undone and repeated (opaque states), or not repeated (transactional
+        states). Batches are committed one at a time, in order. Once a later start of the query has
+        replaced an earlier one, the earlier one changes nothing. Each call is one attempt: an error
+        ends the query.
 
         Limits: classic Spark only; asynchronous progress tracking is refused. The id of the query
         is part of the topology id in the ledgers, so a query with a new checkpoint is refused on
         the tables of an old one, unless it names the old one with *continues*. From then on the old
         query is refused, and so is every other query that continues it. Take *after_txid* from the
-        message that refused the new query. If two drivers start one checkpoint at the same instant,
-        Spark's checkpoint keeps them apart, not the ledgers.
+        message that refused the new query. If two drivers start the same checkpoint at the same
+        moment, only Spark's checkpoint keeps them apart.
 
         Args:
-            carrier: ``"dataframe"``, which ``"auto"`` takes, or ``"local"``: all in the driver.
-            slots: Tasks of a micro-batch; by default the parallelism of the session.
+            carrier: ``"dataframe"``, which ``"auto"`` picks, or ``"local"``: everything in the
+                driver.
+            slots: Tasks of a micro-batch; by default, the parallelism of the session.
             continues: Id of an earlier query with another checkpoint. This query starts after its
-                last batch and takes over its tables. Give it at each start.
-            after_txid: The txid that those tables held then.
+                last batch and takes over its tables. Pass it at each start.
+            after_txid: The txid that those tables held at that point.
 
         Raises:
             TopologyError: The topology has no ``StreamSpout``.
@@ -134,17 +135,17 @@ class Topology:
     def explain(
         self, config: Config | None = None, spark: SparkSession | None = None
     ) -> Explanation:
-        """Explain what the topology is and how it would run; nothing is started.
+        """Explain what the topology does and how it would run; it starts nothing.
 
-        ``str()`` of the result is a page of text, ``svg()`` and ``mermaid()`` are pictures. A
-        notebook shows the picture of a topology by itself.
+        ``str()`` of the result is a page of text; ``svg()`` and ``mermaid()`` are pictures. A
+        notebook shows the picture automatically.
 
         Args:
             config: The settings; default ``Config()``.
-            spark: The session that it would be started with; by default the active one, if any.
+            spark: The session to start it with; by default, the active one, if any.
 
         Raises:
-            ConfigError: A setting does not fit; :meth:`start` would refuse it as well.
+            ConfigError: A setting does not fit; :meth:`start` would refuse it too.
 
         Example:
             ``print(topology.explain())``
@@ -170,21 +171,21 @@ Bolt = BasicBolt | BatchBolt | ArrowBolt | DataFrameBolt | PersistentAggregate
 
 
 class TransactionalTopologyBuilder:
-    """Puts a transactional topology together: spouts, bolts, committers (Storm's of that name).
+    """Builds a transactional topology of spouts, bolts and committers (Storm's class of that name).
 
     Mistakes in a definition are found here or in :meth:`build_topology`, before anything runs.
 
     Args:
-        id: Id of the topology. Its progress is stored under this id: a topology that is started
-            again with it continues where it stopped. Different topologies need different ids.
+        id: Id of the topology. Its progress is stored under this id: a later start with the same id
+            resumes where it stopped. Different topologies need different ids.
         spout_id: Id of the spout.
         spout: The spout; :meth:`set_spout` adds others.
-        parallelism: How many tasks the spout has.
-        dead_letters: Where records go that cannot be processed, while the rest of their batch goes
-            on: what ``open_state`` returns, a committer such as a ``KafkaSink``, or
-            ``DeadLetters`` of one. A record gets there that the spout cannot decode, or for which
-            a ``BasicBolt`` raises ``RecordFailed`` or what ``dead_letters_on`` lists. Without it,
-            such a record ends the run.
+        parallelism: The number of tasks of the spout.
+        dead_letters: Where to put records that cannot be processed, while the rest of their batch
+            continues: a state from ``open_state``, a committer such as a ``KafkaSink``, or
+            ``DeadLetters`` with one of these. They are records that a spout cannot decode, and
+            those for which a ``BasicBolt`` raises ``RecordFailed`` or an exception that
+            ``dead_letters_on`` lists. Without it, such a record ends the run.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to repair it.
@@ -217,17 +218,17 @@ class TransactionalTopologyBuilder:
         self.set_spout(spout_id, spout, parallelism)
 
     def set_spout(self, id: str, spout: Spout, parallelism: int = 1) -> None:
-        """Add a spout: a further one shares the txids of the first.
+        """Add a spout, which shares the txids of the first one.
 
         ``docs/how-to/several-spouts.md`` describes such topologies.
 
-        Transactional spouts, partitioned ones and opaque ones may be mixed. A batch is planned when
-        any of them is ready; the others take no part in it.
+        You may mix transactional, partitioned and opaque spouts. A batch is planned when any of
+        them is ready; spouts that are not ready take no part in it.
 
         Args:
             id: Id of the spout.
             spout: The spout.
-            parallelism: How many tasks it has.
+            parallelism: The number of its tasks.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong; repair it.
@@ -238,7 +239,7 @@ class TransactionalTopologyBuilder:
         check_parallelism(id, parallelism)
         if kind.one_task is not None and parallelism != 1:
             raise TopologyError(
-                f"{kind.text} {id!r} has no parallelism of its own; got {parallelism}; "
+                f"{kind.text} {id!r} cannot have a parallelism of its own; got {parallelism}; "
                 f"expected none: {kind.one_task}",
                 component=id,
             )
@@ -251,15 +252,15 @@ class TransactionalTopologyBuilder:
         self._spouts[id] = Component(id, kind, spout, parallelism, streams)
 
     def set_bolt(self, id: str, bolt: Bolt, parallelism: int = 1) -> BoltDeclarer:
-        """Add a bolt; it is a committer if it is derived from ``Committer``.
+        """Add a bolt, which is a committer if it is derived from ``Committer``.
 
         Args:
             id: Id of the bolt.
             bolt: A prototype: each task of each attempt gets a fresh copy of it.
-            parallelism: How many tasks it has.
+            parallelism: The number of its tasks.
 
         Returns:
-            Where its inputs and states are declared.
+            A declarer for its inputs and states.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong; repair it.
@@ -305,8 +306,9 @@ class TransactionalTopologyBuilder:
         check_parallelism(id, parallelism)
         if isinstance(bolt, BasicBolt) and bolt.tick_interval_s is not None:
             raise TopologyError(
-                f"bolt {id!r} wants ticks; got tick_interval_s={bolt.tick_interval_s!r}; expected "
-                "None, since a bolt of a batch has no time; use a TopologyBuilder",
+                f"bolt {id!r} asks for ticks; got tick_interval_s={bolt.tick_interval_s!r}; "
+                "expected None, because a bolt that processes batches has no ticks; use a "
+                "TopologyBuilder",
                 component=id,
             )
         streams = dict(checked_streams(id, bolt))
@@ -317,7 +319,7 @@ class TransactionalTopologyBuilder:
     def _check_free(self, id: str) -> None:
         if id in self._spouts or id in self._declarers:
             raise TopologyError(
-                f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
+                f"component id {id!r} is used twice; ids must be distinct; rename one of them",
                 component=id,
             )
 

@@ -44,14 +44,14 @@ def offer_of(session: SparkSession | None) -> SessionOffer:
             True, opened if "PYSPARK_GATEWAY_PORT" in os.environ else "", os.cpu_count() or 1
         )
     if not is_classic(session):
-        return SessionOffer(False, "Spark Connect has no place for slots", 0)
+        return SessionOffer(False, "Spark Connect cannot host slots", 0)
     context, why = session.sparkContext, ""
     if not is_own(session):
-        why = "the session was given, and others may need its cores"
+        why = "the session was passed in, and other jobs may need its cores"
     elif not str(context.master).startswith("local"):
         why = "the session is that of a cluster"
     elif context.pythonExec != sys.executable:
-        why = "workers have another Python"
+        why = "workers have a different Python"
     return SessionOffer(True, why, SLOT_HOSTING.get().free_cores(session) if not why else 0)
 
 

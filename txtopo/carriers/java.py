@@ -39,10 +39,10 @@ def check_java() -> None:
     fault = _fault(home)
     if fault is not None:
         # Usually JAVA_HOME is left over from a Java that was removed.
-        other = "unset JAVA_HOME, since java in PATH is one; or " if home and not _fault() else ""
+        other = "unset JAVA_HOME to use the java in PATH; or " if home and not _fault() else ""
         raise ConfigError(
-            f"Spark needs Java {JAVA_MIN} or later, and would not find it; got {fault}; expected "
-            f"a Java in JAVA_HOME, or java in PATH; {other}install one: {install_command()}",
+            f"Spark needs Java {JAVA_MIN} or later, but {fault}; {other}install one: "
+            f"{install_command()}",
             setting="JAVA_HOME",
         )
 
@@ -67,14 +67,14 @@ def _fault(home: str | None = None) -> str | None:
         java = shutil.which("java")
         where = "java in PATH"
     if java is None:
-        return f"{where}, which has no bin/java" if home else "no JAVA_HOME, and no java in PATH"
+        return f"{where} has no bin/java" if home else "there is neither JAVA_HOME nor java in PATH"
     found = _java_at(java)
     if found.version is None:
-        return f"{where}, whose version is unknown ({java})"
+        return f"the version of {where} is unknown ({java})"
     if found.version < JAVA_MIN:
-        return f"{where}, which is Java {found.version} ({java})"
+        return f"{where} is Java {found.version} ({java})"
     if found.modules and VECTOR_MODULE not in found.modules:
-        return f"{where}, which lacks the module {VECTOR_MODULE} ({java})"
+        return f"{where} lacks the module {VECTOR_MODULE} ({java})"
     return None
 
 

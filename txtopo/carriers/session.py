@@ -100,7 +100,7 @@ def check_config(config: object, kind: type[AnyConfig]) -> None:
         return
     topology = "an at-least-once topology" if kind is AtLeastOnceConfig else "this topology"
     raise ConfigError(
-        f"config is of the wrong type; got {type(config).__name__}; {topology} takes "
+        f"config is of the wrong type; got {type(config).__name__}; {topology} needs "
         f"{'an' if kind is AtLeastOnceConfig else 'a'} {kind.__name__}(…)",
         setting="config",
         got=type(config).__name__,
@@ -117,8 +117,8 @@ def check_given(spark: object) -> None:
     if isinstance(spark, AnyConfig | tuple | Mapping | str):
         raise ConfigError(
             f"spark is of the wrong type; got {type(spark).__name__}; expected a SparkSession or "
-            "None; pass settings as start(config=Config(…)); open_session() returns two values: "
-            "the session, and whether txtopo built it",
+            "None; pass settings as start(config=Config(…)); if it comes from open_session(), "
+            "that returns two values: the session, and whether txtopo built it",
             setting="spark",
             got=type(spark).__name__,
             expected="SparkSession",
@@ -288,10 +288,10 @@ def added(given: str | None, value: str) -> str:
 def not_fetched(error: Exception, packages: str) -> ConfigError:
     """Return the error for a session that did not start, perhaps for lack of its packages."""
     return ConfigError(
-        f"Spark did not start; got {error}; expected that it fetches {packages} from Maven, which "
-        "takes a network at the first start; look at what Spark has printed; without a network, "
-        "put the jars of delta-spark into a folder, and name it in the environment variable "
-        "TXTOPO_JARS",
+        f"Spark did not start; got {error}; expected it to fetch {packages} from Maven, which "
+        "needs a network at the first start; check what Spark has printed; without a network, "
+        "put the jars of delta-spark into a folder, and set the environment variable TXTOPO_JARS "
+        "to it",
         setting=PACKAGES,
         got=packages,
     )

@@ -35,7 +35,7 @@ def check_spark_home() -> None:
         return
     raise ConfigError(
         f"PySpark {__version__} cannot start the Spark in SPARK_HOME; got {home!r}, {fault}; "
-        f"expected Spark {wanted}; unset SPARK_HOME, since PySpark has its own",
+        f"expected Spark {wanted}; unset SPARK_HOME, because PySpark brings its own Spark",
         setting="SPARK_HOME",
     )
 

@@ -220,9 +220,9 @@ class NoLabels:
 def session_stopped() -> ConfigError:
     """Return the error for a session that was stopped while a topology ran on it."""
     return ConfigError(
-        "the Spark session was stopped while the topology was running on it, or its Spark Connect "
-        "server was restarted; committed txids stay committed; stop the run before the session, "
-        "and start the topology with a new session",
+        "the Spark session was stopped while the topology was running on it, or its Spark "
+        "Connect server was restarted; committed txids stay committed; start the topology with a "
+        "new session, and stop a run before its session",
         setting="spark",
     )
 
@@ -278,8 +278,9 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
     if other is not None:
         there, here = other.groups()
         return ConfigError(
-            f"the workers have another version of Python; got {there}; expected {here}, as in the "
-            "driver; set PYSPARK_PYTHON or spark.pyspark.python to an interpreter of that version",
+            f"the workers have a different version of Python; got {there}; expected {here}, as in "
+            "the driver; set PYSPARK_PYTHON or spark.pyspark.python to an interpreter of that "
+            "version",
             got=there,
             expected=here,
         )
@@ -291,8 +292,8 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
         return missing_module(missing.group(1))
     if any(part in text for part in _CRASHED):
         return RunLostError(
-            f"a Python worker of the job {tag} died; got {_gist(text)}; look at the executor's "
-            "standard error for a crash in a native library or for lack of memory",
+            f"a Python worker of the job {tag} died; got {_gist(text)}; check the executor's "
+            "standard error for a crash in a native library or lack of memory",
             tag=tag,
             counted=True,
             cancelled=False,
@@ -305,7 +306,7 @@ def failure_of_job(error: Exception, tag: str) -> TxtopoError:
             got=text[-_TEXT_MAX:],
         )
     return RunLostError(
-        f"the job {tag} failed; got {_gist(text)}; look at the Spark job with this tag",
+        f"the job {tag} failed; got {_gist(text)}; check the Spark job with this tag",
         tag=tag,
         counted=False,
         cancelled="cancelled" in text,
@@ -316,10 +317,10 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
     large = _RESULTS.search(text)
     if large is not None:
         return DriverMemoryError(
-            f"the results of the job {tag} are larger than Spark lets the driver take; got "
-            f"{large[0]}; raise spark.driver.maxResultSize of the session (0 for no limit), let "
-            "the spout cut smaller batches, or lower max_spout_pending: up to a third of that many "
-            "share a job",
+            f"the results of the job {tag} are larger than Spark allows the driver to collect; "
+            f"got {large[0]}; raise spark.driver.maxResultSize of the session (0 for no limit), "
+            "let the spout cut smaller batches, or lower max_spout_pending: up to a third of "
+            "that many share a job",
             tag=tag,
             setting="spark.driver.maxResultSize",
         )
@@ -327,9 +328,9 @@ def _too_large(text: str, tag: str) -> TxtopoError | None:
     if large is not None:
         return BoltError(
             f"the job {tag} made a message of more than 2 GiB, which Spark cannot move; got "
-            f"{large[0][:_GIST_MAX]}; no setting raises that; let the spout cut smaller batches, "
-            "lower max_spout_pending (up to a third of that many share a job), or emit where a "
-            "long value lies",
+            f"{large[0][:_GIST_MAX]}; no setting raises this limit; let the spout cut smaller "
+            "batches, lower max_spout_pending (up to a third of that many share a job), or emit "
+            "references instead of long values",
             tag=tag,
             got=text[-_TEXT_MAX:],
         )

@@ -47,7 +47,7 @@ class Choices:
         """
         if self.zookeeper is not None and self.folder is not None:
             raise ConfigError(
-                "got --zookeeper and --dir; expected one of them: an ensemble of its own, or the "
+                "got --zookeeper and --dir; expected only one: the hosts of an ensemble, or the "
                 "folder of an embedded one"
             )
         known = known_settings()
@@ -103,13 +103,13 @@ def common_options(*, hidden: bool) -> list[click.Option]:
             ["--config"],
             metavar="FILE",
             type=file,
-            help="A file of settings; by default txtopo.toml, if there is one.",
+            help="A file of settings; txtopo.toml by default, if it exists.",
         ),
         click.Option(
             ["--set", "settings"],
             metavar="SETTING=VALUE",
             multiple=True,
-            help="A setting; may be repeated.",
+            help="A setting; can be repeated.",
         ),
         click.Option(["--json"], is_flag=True, help="Print JSON instead of text."),
         click.Option(
@@ -149,7 +149,7 @@ modules_option = click.option(
     multiple=True,
     expose_value=False,
     callback=_note,
-    help="A module whose classes a YAML file may name; may be repeated.",
+    help="A module whose classes a YAML file may name; can be repeated.",
 )
 
 
@@ -167,5 +167,5 @@ class Duration(click.ParamType[float]):
             return float(value)
         found = re.fullmatch(r"(\d{1,9}(?:\.\d{1,9})?) ?([a-z]*)", str(value).strip())
         if found is None or found[2] not in self._UNITS:
-            self.fail(f"got {value!r}; expected a length of time such as 30s, 5m, 1h", param, ctx)
+            self.fail(f"got {value!r}; expected a duration such as 30s, 5m, 1h", param, ctx)
         return float(found[1]) * self._UNITS[found[2]]

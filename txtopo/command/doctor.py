@@ -115,10 +115,11 @@ def _is_there(module: str) -> bool:
 def _python_of_workers() -> str:
     named = os.environ.get("PYSPARK_PYTHON")
     if named is None:
-        return f"{sys.executable} under a local master; name another by PYSPARK_PYTHON"
+        return f"{sys.executable} with a local master; set PYSPARK_PYTHON to use another"
     if shutil.which(named) is None:
         raise TxtopoError(
-            f"PYSPARK_PYTHON={named} is not a program on this machine; unset it, or name a Python",
+            f"PYSPARK_PYTHON={named} is not a program on this machine; unset it, or set it to a "
+            "Python interpreter",
             setting="PYSPARK_PYTHON",
             got=named,
         )
@@ -149,17 +150,17 @@ def _ensemble(chosen: Choices) -> Iterator[Examined]:
     except TxtopoError as error:
         yield Examined("settings", "failed", str(error))
         return
-    yield Examined("settings", "ok", "txtopo config shows each, and where it came from")
+    yield Examined("settings", "ok", "txtopo config shows each setting and where it came from")
     page, zookeeper = config.page, config.zookeeper
     if page is not None and page.port:
         yield _tried("page", lambda: _port(page))
     if zookeeper.hosts == "memory":
-        yield Examined("ensemble", "none", "zookeeper='memory' ends with each run")
+        yield Examined("ensemble", "none", "zookeeper='memory': progress is lost when a run ends")
         return
     made = path_in(zookeeper.hosts) if is_file(zookeeper.hosts) else Path(zookeeper.dir).resolve()
     own = is_file(zookeeper.hosts) or (zookeeper.hosts == "embedded" and chosen.folder is None)
     if own and not made.exists():
-        yield Examined("ensemble", "none", f"{made} is made by the first run")
+        yield Examined("ensemble", "none", f"{made} will be created by the first run")
         return
     skews: list[tuple[float, str]] = []
     yield _tried("ensemble", lambda: _topologies(config, skews))

@@ -42,7 +42,7 @@ def export_format(path: Path, asked: str | None) -> str:
     found = asked or _SUFFIXES.get(path.suffix.lower())
     if found is None:
         raise StateUsageError(
-            f"{str(path)!r} does not say its format; expected a name that ends in "
+            f"{str(path)!r} does not name a format; expected a name that ends in "
             f"{', '.join(_SUFFIXES)}, or --format {'|'.join(FORMATS)}",
             path=str(path),
         )
@@ -69,7 +69,7 @@ def _output(path: Path, *, force: bool) -> Iterator[IO[bytes]]:
     target = Path(os.path.realpath(path))
     if target.exists() and not force:
         raise StateUsageError(
-            f"{str(path)!r} exists; choose another name, or use --force", path=str(path)
+            f"{str(path)!r} already exists; choose another name, or use --force", path=str(path)
         )
     part = target.with_name(f".{target.name}.{os.getpid()}.part")
     try:

@@ -78,15 +78,19 @@ def lag(chosen: Choices, topology: str, token: str | None) -> None:
         print_table(["partition", "lag", "lost"], rows, right=["lag"])
     if listed > len(partitions):
         shown = f"{len(partitions)} of {listed} partitions are shown"
-        print_note(f"{shown}, those that are furthest behind")
+        print_note(f"{shown}: those furthest behind")
     units = [f"{count:,} {name}" for name, count in (known.get("lag") or {}).items()]
-    print_line(f"lag: {', '.join(units) or 'not known'}")
+    print_line(f"lag: {', '.join(units) or 'unknown'}")
 
 
 @click.command()
 @topology_argument
 @click.option(
-    "--since", "since_s", type=Duration(), metavar="TIME", help="Of that time only, such as 1h."
+    "--since",
+    "since_s",
+    type=Duration(),
+    metavar="TIME",
+    help="Only those of this period, such as 1h.",
 )
 @token_option
 @choices
@@ -166,7 +170,7 @@ def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
     try:
         return ask()
     except InfrastructureError as error:
-        print_note(f"only what the ensemble knows is shown: {error}")
+        print_note(f"only what the ensemble stores is shown: {error}")
         return None
 
 
@@ -178,7 +182,7 @@ def _of_page(found: TopologyStatus, ask: Callable[[], Any]) -> Any:
     type=Duration(),
     default=1.0,
     metavar="TIME",
-    help="How often to look; 1s by default.",
+    help="How often to refresh; 1s by default.",
 )
 @token_option
 @choices
@@ -229,11 +233,11 @@ def _text(ensemble: Ensemble, topology: str | None, token: str | None) -> str:
                 page = page_of(ensemble.topology(topology), token)
                 print_shown(page)
                 if page["missing"]:
-                    print_line(f"\nphases, states and failures are not known: {page['missing']}")
+                    print_line(f"\nphases, states and failures are unknown: {page['missing']}")
         except AuthError:
             raise
         except InfrastructureError as error:
-            print_line(f"not reachable; it is tried again: {error}")
+            print_line(f"not reachable; trying again: {error}")
     return text.getvalue()
 
 

@@ -43,7 +43,7 @@ def _with_common_options(verb: click.Command) -> None:
     cls=Verbs,
     params=common_options(hidden=False),
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
-    epilog="These options may also stand after the verb.",
+    epilog="These options can also follow the verb.",
 )
 @click.version_option(__version__, prog_name="txtopo")
 def commands() -> None:

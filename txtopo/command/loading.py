@@ -48,20 +48,23 @@ def load_topology(place: str, modules: Sequence[str] = ()) -> Topology | Reliabl
     if name.endswith((".yaml", ".yml")):
         if attribute:
             raise TopologyError(
-                f"a YAML file is one topology; got {place!r}; expected {name}", path=name, got=place
+                f"a YAML file defines a single topology; got {place!r}; expected {name}",
+                path=name,
+                got=place,
             )
         _add_to_path(Path(name).resolve().parent)
         _add_to_path(Path.cwd())
         return topology_from_yaml(name, modules=modules)
     if modules:
         raise TopologyError(
-            f"modules are for a YAML file; got --module {modules[0]} and {place!r}; leave it out",
+            f"--module is only for a YAML file; got --module {modules[0]} and {place!r}; remove "
+            "the option",
             name=place,
             setting="modules",
         )
     is_file = name.endswith(".py") or os.sep in name
     if not name or (name.startswith(".") and not is_file):
-        raise TopologyError(f"{place!r} names no module; expected {EXPECTED}", name=place)
+        raise TopologyError(f"{place!r} does not name a module; expected {EXPECTED}", name=place)
     module = _file(Path(name)) if is_file else _module(name)
     found = _attribute(module, name, attribute) if attribute else _only(module, name)
     return _topology(found, place)
@@ -77,8 +80,8 @@ def load_transactional(place: str, modules: Sequence[str] = ()) -> Topology:
     if isinstance(topology, Topology):
         return topology
     raise TopologyError(
-        f"{place!r} is an at-least-once topology, which keeps no ledgers; expected a transactional "
-        "one, of a TransactionalTopologyBuilder",
+        f"{place!r} is an at-least-once topology, which keeps no ledgers; expected a "
+        "transactional topology, built with a TransactionalTopologyBuilder",
         name=place,
     )
 
@@ -107,8 +110,9 @@ def check_apart(place: str) -> None:
         for other in (inner.with_suffix(".py"), inner / "__init__.py"):
             if other.is_file() and other.read_bytes() != Path(file).read_bytes():
                 raise TopologyError(
-                    f"both programs have a module {module!r}, and this process can import one; got "
-                    f"{file} and {other}; expected equal ones, or other names; rename one",
+                    f"both programs have a module {module!r}, but this process can import only "
+                    f"one; got {file} and {other}; expected identical files or different names; "
+                    "rename one",
                     module=module,
                     path=str(other),
                 )
@@ -142,8 +146,8 @@ def _file(path: Path) -> ModuleType:
         if getattr(known, "__file__", None) == str(path):
             return known
         raise TopologyError(
-            f"{path.name!r} has the name of a module that is imported already; got "
-            f"{path.stem!r}, of {getattr(known, '__file__', 'Python itself')}; rename the file",
+            f"{path.name!r} has the name of a module that is already imported; got {path.stem!r}, "
+            f"of {getattr(known, '__file__', 'Python itself')}; rename the file",
             path=str(path),
             module=path.stem,
         )
@@ -206,14 +210,14 @@ def _only(module: ModuleType, name: str) -> object:
     builders = [each for each, value in vars(module).items() if isinstance(value, Builders)]
     if builders and not topologies and not _functions(module):
         raise TopologyError(
-            f"{name!r} has no topology, only a builder; got {builders[0]!r}; expected a line such "
-            f"as topology = {builders[0]}.build_topology()",
+            f"{name!r} contains no topology, only a builder; got {builders[0]!r}; expected a line "
+            f"such as topology = {builders[0]}.build_topology()",
             module=name,
             got=builders[0],
         )
     names = ", ".join(topologies or _functions(module)) or "none"
     raise TopologyError(
-        f"{name!r} {there}, so say which attribute; expected {name}:ATTRIBUTE, a topology or a "
+        f"{name!r} {there}, so name the attribute; expected {name}:ATTRIBUTE, a topology or a "
         f"function that returns one; {'topologies' if topologies else 'functions'}: {names}",
         module=name,
     )
@@ -247,7 +251,7 @@ def _topology(found: object, place: str) -> Topology | ReliableTopology:
         what = f"{place!r} is not a topology"
     build = ""
     if isinstance(found, Builders):
-        build = "; call build_topology() of the builder"
+        build = "; call build_topology() on the builder"
     raise TopologyError(
         f"{what}; got {_kind(found)}; expected what build_topology() returns, or a function that "
         f"returns it{build}",

@@ -40,7 +40,7 @@ def topology_argument(verb: Callable[..., int]) -> Callable[..., int]:
 
 
 dry_run_option = click.option("--dry-run", is_flag=True, help="Print the plan and do nothing.")
-yes_option = click.option("--yes", is_flag=True, help="Do the steps without asking.")
+yes_option = click.option("--yes", is_flag=True, help="Carry out the steps without asking.")
 
 FOUND = 1
 """The exit code of a verify that has findings."""
@@ -48,7 +48,7 @@ FOUND = 1
 
 @click.command("verify", short_help="Compare ZooKeeper, ledgers and tables.")
 @topology_argument
-@click.option("--no-rows", is_flag=True, help="Leave out the tables, which are read completely.")
+@click.option("--no-rows", is_flag=True, help="Skip the tables, which would be read completely.")
 @choices
 def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
     """Compare ZooKeeper, ledgers and tables of a topology that does not run.
@@ -82,7 +82,11 @@ def verify_topology(chosen: Choices, place: str, *, no_rows: bool) -> int:
 @click.command("repair", short_help="Restore a lost node of ZooKeeper.")
 @topology_argument
 @click.argument("path", metavar="NODE")
-@click.option("--value", metavar="JSON", help="What it held; JSON, or @FILE. Only if asked for.")
+@click.option(
+    "--value",
+    metavar="JSON",
+    help="What the node held, as JSON or @FILE; only needed if this command asks for it.",
+)
 @dry_run_option
 @yes_option
 @choices
@@ -112,7 +116,9 @@ def repair_topology(
 @click.command("rewind", short_help="Go back to an earlier txid.")
 @topology_argument
 @click.argument("txid", type=click.IntRange(0))
-@click.option("--metadata", metavar="JSON", help="Where the source was after TXID; JSON, or @FILE.")
+@click.option(
+    "--metadata", metavar="JSON", help="The source's position after TXID, as JSON or @FILE."
+)
 @dry_run_option
 @yes_option
 @choices
@@ -137,12 +143,12 @@ def rewind_topology(
     )
 
 
-@click.command("rebuild", short_help="Make ZooKeeper agree with the states.")
+@click.command("rebuild", short_help="Rebuild ZooKeeper's data from the states.")
 @topology_argument
 @click.option(
     "--metadata",
     metavar="JSON",
-    help='Where the source was, by txid: {"41": {"spouts": …}}; JSON, or @FILE.',
+    help='The source\'s position by txid, as JSON or @FILE: {"41": {"spouts": …}}.',
 )
 @dry_run_option
 @yes_option
@@ -168,11 +174,13 @@ def rebuild_topology(
     )
 
 
-@click.command("quarantine", short_help="Take out a batch that always fails.")
+@click.command("quarantine", short_help="Remove a batch that always fails.")
 @topology_argument
 @click.argument("txid", type=click.IntRange(1))
-@click.option("--reason", metavar="TEXT", default="", help="A text that is kept with the batch.")
-@click.option("--end", metavar="JSON", help="Where the batch ends; JSON, or @FILE.")
+@click.option(
+    "--reason", metavar="TEXT", default="", help="A reason that is stored with the batch."
+)
+@click.option("--end", metavar="JSON", help="Where the batch ends, as JSON or @FILE.")
 @dry_run_option
 @yes_option
 @choices
@@ -230,22 +238,22 @@ def forget_topology(
     )
 
 
-@click.command("fork", short_help="Make a second topology that goes on from a txid.")
+@click.command("fork", short_help="Create a second topology that continues from a txid.")
 @topology_argument
-@click.option("--id", "id_", metavar="ID", required=True, help="Id of the new topology.")
+@click.option("--id", "id_", metavar="ID", required=True, help="The id of the new topology.")
 @click.option(
     "--to",
     "places",
     metavar="[COMPONENT.STATE=]URL",
     multiple=True,
-    help="Its store; or one for each state, with the option several times.",
+    help="Its store; repeat the option to give each state its own.",
 )
 @click.option(
     "--at",
     metavar="TXID",
     default="current",
     show_default=True,
-    help="The txid; current is the newest one that all states hold.",
+    help="The txid; current means the newest one that all states hold.",
 )
 @click.option(
     "--wait",
@@ -317,11 +325,12 @@ def _carry_out(
     (print_note if chosen.json else print_line)(str(plan))
     if asks and not sys.stdin.isatty():
         raise StateUsageError(
-            f"{plan.verb} changes what is stored, and there is no terminal to ask at; nothing was "
-            "changed; say --yes to do these steps, or --dry-run to look at them only",
+            f"{plan.verb} changes what is stored, but there is no terminal to ask for "
+            "confirmation; nothing was changed; use --yes to carry out these steps, or --dry-run "
+            "only to show them",
             verb=plan.verb,
         )
-    wanted = not dry_run and (not asks or click.confirm("Do these steps?", err=True))
+    wanted = not dry_run and (not asks or click.confirm("Carry out these steps?", err=True))
     if wanted:
         plan.apply()
     if chosen.json:
@@ -364,8 +373,8 @@ def _json(text: str | None, option: str) -> Json:
         found: Json = json.loads(Path(text[1:]).read_bytes() if text.startswith("@") else text)
     except (OSError, ValueError, RecursionError) as error:
         raise StateUsageError(
-            f"{option} cannot be read: {error}; got {text!r:.200}; expected JSON, or @ and the "
-            "name of a file that has it",
+            f"{option} cannot be read: {error}; got {text!r:.200}; expected JSON, or @ followed "
+            "by the name of a file that contains it",
             setting=option,
         ) from error
     return found
@@ -384,7 +393,7 @@ def _places(given: Sequence[str], topology: Topology) -> str | dict[str, str]:
         return given[0]
     if not given or len(named) < len(given):
         raise StateUsageError(
-            f"--to has to name a store; got {[redacted_url(each) for each in given]}; expected one "
+            f"--to must name a store; got {[redacted_url(each) for each in given]}; expected one "
             f"URL for all states, or COMPONENT.STATE=URL for each of {', '.join(states)}",
             setting="--to",
         )
@@ -415,7 +424,8 @@ def _by_txid(given: Json) -> dict[int, Json]:
         return {}
     if not isinstance(given, dict) or not all(each.isdecimal() for each in given):
         raise StateUsageError(
-            f'--metadata has to name txids; got {given!r:.200}; expected {{"41": {{"spouts": …}}}}',
+            f'--metadata must map txids to positions; got {given!r:.200}; expected {{"41": '
+            '{"spouts": …}}',
             setting="--metadata",
         )
     return {int(txid): each for txid, each in given.items()}

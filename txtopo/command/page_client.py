@@ -34,24 +34,25 @@ class PageClient:
         url = summary.get("page")
         if not topology.summary and topology.leader is not None:
             raise InfrastructureError(
-                f"the leader of {topology.id!r} has not said yet where its page is; ask again",
+                f"the leader of {topology.id!r} has not announced the address of its page yet; "
+                "try again",
                 topology=topology.id,
             )
         if not topology.summary:
             raise InfrastructureError(
-                f"topology {topology.id!r} does not run, so it has no page", topology=topology.id
+                f"topology {topology.id!r} is not running, so it has no page", topology=topology.id
             )
         if not isinstance(url, str):
             raise InfrastructureError(
-                f"the run of {topology.id!r} has no page; start it with --set page.port=0 to have "
-                "one",
+                f"the run of {topology.id!r} has no page; to get one, start it with --set "
+                "page.port=0",
                 topology=topology.id,
             )
         address = urlsplit(url)
         if address.scheme not in ("http", "https") or not address.hostname:
             raise InfrastructureError(
-                f"the page of {topology.id!r} has no address that can be asked; got {url!r}; "
-                "expected http://host:port or https://host:port",
+                f"the page of {topology.id!r} has no usable address; got {url!r}; expected "
+                "http://host:port or https://host:port",
                 topology=topology.id,
                 path=url,
             )
@@ -60,7 +61,7 @@ class PageClient:
         # Another program may have that port on this machine, and must not get the token.
         if is_loopback(address.hostname) and host != this_process()["host"]:
             raise InfrastructureError(
-                f"the page of {topology.id!r} is served to its own machine only; got {url} on "
+                f"the page of {topology.id!r} is served only to its own machine; got {url} on "
                 f"{host}; run this command there, or start the topology with page.host and "
                 "page.token",
                 topology=topology.id,
@@ -99,15 +100,15 @@ class PageClient:
         except (URLError, HTTPException, OSError, ValueError) as error:
             reason = error.reason if isinstance(error, URLError) else error
             raise InfrastructureError(
-                f"the page at {self.url} does not answer; got {reason}; the run may have ended, or "
-                "a firewall is between",
+                f"the page at {self.url} does not answer; got {reason}; the run may have ended, "
+                "or a firewall may block the connection",
                 path=self.url,
             ) from error
         if not isinstance(value, dict):
             kind = type(value).__name__
             raise InfrastructureError(
-                f"the page at {self.url} answered with something else than figures; got a {kind} "
-                "in JSON; expected an object; is another server there?",
+                f"the page at {self.url} did not answer with figures; got a {kind} in JSON; "
+                "expected an object; is another server running there?",
                 path=self.url,
                 got=kind,
             )
@@ -123,7 +124,9 @@ class PageClient:
             )
         if error.code == 404:
             return StateUsageError(
-                f"the page at {self.url} has no such topology; another run?", path=self.url
+                f"the page at {self.url} does not have this topology; does it belong to another "
+                "run?",
+                path=self.url,
             )
         return InfrastructureError(
             f"the page at {self.url} cannot answer now; got {error}", path=self.url, got=error.code

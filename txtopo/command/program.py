@@ -53,8 +53,8 @@ def run(arguments: list[str] | None = None) -> int:
     try:
         if not __debug__:
             raise click.UsageError(
-                "Python runs with -O or PYTHONOPTIMIZE, which takes out the checks that keep the "
-                "promise of exactly once; run it without"
+                "Python runs with -O or PYTHONOPTIMIZE, which removes the checks that protect "
+                "the exactly-once promise; run it without"
             )
         code = commands.main(arguments, prog_name="txtopo", standalone_mode=False, obj=chosen)
     except click.exceptions.Exit as ended:

@@ -15,9 +15,9 @@ from txtopo.operations import Access, Replay, replay
 from txtopo.operations.replay_text import replay_json, replay_text
 
 
-@click.command("replay", short_help="Compute one batch of the past again, and write nothing.")
+@click.command("replay", short_help="Compute one past batch again, without writing anything.")
 @click.argument("place", metavar="MODULE:TOPOLOGY")
-@click.option("--txid", required=True, type=int, help="The batch.")
+@click.option("--txid", required=True, type=int, help="The txid of the batch.")
 @click.option("--component", metavar="ID", help="Show only the rows of this spout or bolt.")
 @click.option("--out", metavar="FOLDER", type=click.Path(), help="Write all rows as Parquet files.")
 @click.option("--pdb", "debug", is_flag=True, help="Stop in the debugger where user code fails.")
@@ -40,7 +40,8 @@ def replay_txid(
     ids = [each.id for each in topology.graph.components.values()]
     if component is not None and component not in ids:
         raise StateUsageError(
-            f"--component names no spout or bolt; got {component!r}; {nearest(component, ids)}",
+            f"--component is not the id of a spout or bolt; got {component!r}; "
+            f"{nearest(component, ids)}",
             setting="--component",
         )
     found = replay(topology, txid, chosen.load_config(), access=Access())

@@ -115,13 +115,13 @@ def _session(
         return None
     if config.carrier == "local":
         raise ConfigError(
-            f"the carrier 'local' uses no Spark; got --master {master}; leave one of them out",
+            f"the carrier 'local' does not use Spark; got --master {master}; remove one of them",
             setting="carrier",
         )
     if active_session() is not None:
         raise ConfigError(
-            f"the module has opened a Spark session itself; got --master {master}; leave the "
-            "option out, or let the module open none",
+            f"the module has already opened a Spark session; got --master {master}; remove the "
+            "option, or let the module open no session",
             setting="--master",
             got=master,
         )
@@ -154,12 +154,12 @@ def _wait(started: TopologyRun | ReliableRun, *, available_now: bool) -> int:
 # What the first signal does, and what the second one has done.
 _REPLIES = {
     "transactional": (
-        "the commit in hand is finished; a second one drops it",
-        "the commit in hand is dropped; the next start does it again",
+        "finishing the current commit, then stopping; send it again to abort that commit",
+        "the current commit is aborted; the next start repeats it",
     ),
     "at-least-once": (
-        "spouts and bolts are closed; a second one ends the process at once",
-        "ended at once; what was not acked comes again",
+        "closing spouts and bolts; send it again to end the process at once",
+        "ended at once; tuples that were not acked are emitted again",
     ),
 }
 

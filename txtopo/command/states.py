@@ -41,12 +41,13 @@ _ENVIRONMENT = "env:"
 _ANY = "state"
 """The table with which a backend is opened while the wanted one is unknown."""
 _HALF_A_BATCH = (
-    "this store has no snapshots: while its topology runs, rows of half a batch may be among these"
+    "this store has no snapshots: while its topology runs, these may include rows of an "
+    "unfinished batch"
 )
 
 url_argument = click.argument("url", metavar="URL")
 table_option = click.option(
-    "--table", metavar="NAME", help="The state's table; not needed if the store holds one state."
+    "--table", metavar="NAME", help="The state's table; not needed if the store holds only one."
 )
 
 
@@ -169,7 +170,7 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
         )
     elif value is not missing and not names:
         shown = ", ".join(map(text_of_value, parts))
-        print_note(f"state {name!r}, which keeps keys alone, has key {shown} after txid {txid}")
+        print_note(f"state {name!r}, which keeps only keys, has key {shown} after txid {txid}")
     elif value is not missing:
         print_pairs({escaped(each): escaped(text_of_value(part)) for each, part in values.items()})
         print_note(f"after txid {txid}")
@@ -179,7 +180,7 @@ def get_value(chosen: Choices, url: str, key: tuple[str, ...], table: str | None
     return 1 if value is missing else 0
 
 
-@state.command("query", short_help="Run one SELECT, which can change nothing.")
+@state.command("query", short_help="Run one read-only SELECT.")
 @url_argument
 @click.argument("statement", metavar='"SELECT …"')
 @click.option(
@@ -214,9 +215,9 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
     with closing(store.open(_ANY)) as backend:
         if not isinstance(backend, QueryBackend):
             raise StateUsageError(
-                f"{redacted_url(store.url)} is not a database that answers queries; expected "
-                "SQLite, PostgreSQL, MariaDB or MySQL; write it to a file with txtopo state "
-                "export, which any tool reads, or look a key up with txtopo state get",
+                f"{redacted_url(store.url)} is not a database that can run queries; expected "
+                "SQLite, PostgreSQL, MariaDB or MySQL; export it to a file that any tool can "
+                "read with txtopo state export, or look up a key with txtopo state get",
                 path=redacted_url(store.url),
             )
         answer = backend.query(statement, rows_max=limit, timeout_s=timeout_s)
@@ -231,7 +232,7 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
     else:
         print_table(answer.columns, [[*map(text_of_value, row)] for row in answer.rows])
     if not answer.complete:
-        print_note(f"these are the first {limit:,} rows; --limit takes more")
+        print_note(f"these are the first {limit:,} rows; raise --limit to see more")
 
 
 @state.command("export")
@@ -239,7 +240,10 @@ def query(chosen: Choices, url: str, statement: str, limit: int, timeout_s: floa
 @click.argument("file", type=click.Path(path_type=Path))
 @table_option
 @click.option(
-    "--format", "form", type=click.Choice([*FORMATS]), help="By default the suffix of FILE decides."
+    "--format",
+    "form",
+    type=click.Choice([*FORMATS]),
+    help="By default, the suffix of FILE decides.",
 )
 @click.option("--force", is_flag=True, help="Replace FILE if it exists.")
 @choices
@@ -291,8 +295,8 @@ def _resolved(url: str) -> str:
     found = os.environ.get(name)
     if not found:
         raise StateUsageError(
-            f"the environment has no variable {name!r}; got {url!r}; expected one with the URL of "
-            "a store",
+            f"there is no environment variable {name!r}; got {url!r}; expected one with the URL "
+            "of a store",
             name=name,
         )
     return found
@@ -302,8 +306,8 @@ def _store(url: str, table: str | None = None) -> State:
     store = open_state(_resolved(url), table=table)
     if not store.shared_by_processes:
         raise StateUsageError(
-            f"{redacted_url(url)} is in the memory of one process, and this is another; read it "
-            "there with open_state(…).reader()",
+            f"{redacted_url(url)} is in the memory of another process; read it there with "
+            "open_state(…).reader()",
             path=redacted_url(url),
         )
     return store
@@ -320,9 +324,9 @@ def _known(store: State) -> tuple[StateTable, ...]:
     if found is None:
         meant = f"has no state {store.table!r}" if store.table else "does not list its states"
         raise StateUsageError(
-            f"{redacted_url(store.url)} {meant}, or does not know its columns; expected --table "
-            "with the name of a state; of one whose columns the store does not know there is a "
-            "reader in Python: open_state(url, table=…, key=…, value=…).reader()",
+            f"{redacted_url(store.url)} {meant}, or its columns are unknown; expected --table "
+            "with the name of a state; a state whose columns the store does not record can be "
+            "read in Python: open_state(url, table=…, key=…, value=…).reader()",
             path=redacted_url(store.url),
             table=store.table,
         )

@@ -52,7 +52,7 @@ def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
         if path_in(PROGRESS_FILE).exists():
             here = f"{PROGRESS_FILE}, which is here,"
         raise ConfigError(
-            f"{error}; name it by --dir, or {here} by --zookeeper", **error.facts
+            f"{error}; name its folder with --dir, or {here} with --zookeeper", **error.facts
         ) from error
     with ensemble:
         yield ensemble
@@ -61,7 +61,7 @@ def open_ensemble(chosen: Choices) -> Iterator[Ensemble]:
 def token_option(verb: Any) -> Any:
     """Add ``--token`` to a verb."""
     return click.option(
-        "--token", metavar="TOKEN", help="The page.token of the run; better by TXTOPO_PAGE_TOKEN."
+        "--token", metavar="TOKEN", help="The page.token of the run; TXTOPO_PAGE_TOKEN is safer."
     )(verb)
 
 
@@ -173,7 +173,7 @@ def status_json(topology: TopologyStatus) -> dict[str, Any]:
 
 @click.command()
 @topology_argument
-@click.option("--full", is_flag=True, help="Show all that the ensemble stores, too.")
+@click.option("--full", is_flag=True, help="Also show everything that the ensemble stores.")
 @token_option
 @choices
 def show(chosen: Choices, topology: str, token: str | None, *, full: bool) -> None:
@@ -198,7 +198,7 @@ def show(chosen: Choices, topology: str, token: str | None, *, full: bool) -> No
     for path, value in (stored or {}).items():
         print_line(f"\n{path}\n{json.dumps(value, indent=2)}")
     if page["missing"]:
-        print_note(f"phases, states and failures are not known: {page['missing']}")
+        print_note(f"phases, states and failures are unknown: {page['missing']}")
 
 
 def page_token(chosen: Choices, token: str | None) -> str | None:
@@ -303,7 +303,7 @@ def _print_lists(figures: dict[str, Any], failures: list[dict[str, Any]], now_s:
     type=Duration(),
     default=WAIT_S,
     metavar="TIME",
-    help="How long batches in flight may take before the run stops; 30s by default.",
+    help="How long batches in flight may take before the run stops anyway; 30s by default.",
 )
 @choices
 def kill(chosen: Choices, topology: str, wait_s: float) -> None:
@@ -374,7 +374,7 @@ def _answered(topology: str, verb: str, answer: Answer, wait_s: float) -> str:
     more = {
         "kill": f"; batches in flight may take {duration(wait_s)}; to revive it: "
         f"txtopo activate {topology}",
-        "activate": "; if no process runs it, start one",
+        "activate": "; if no process is running it, start one",
     }
     by = f"{process(answer.by)} answered with epoch {answer.epoch}"
     return f"{topology} is {answer.status} now; {by}{more.get(verb, '')}"

@@ -11,16 +11,16 @@ from txtopo.operations import trial
 from txtopo.operations.trial_text import trial_json, trial_text
 
 
-@click.command("try", short_help="Try a changed program on batches of the past.")
+@click.command("try", short_help="Try a changed program on past batches.")
 @click.argument("place", metavar="MODULE:TOPOLOGY")
 @click.option("--from", "first", required=True, type=int, help="The first txid.")
 @click.option("--to", "last", type=int, help="The last txid; by default the last committed one.")
 @click.option(
     "--against",
     metavar="MODULE:TOPOLOGY",
-    help="The program that runs; it computes the same txids, for comparison.",
+    help="The program that is running now; it computes the same txids, for comparison.",
 )
-@click.option("--store", metavar="URL", help="Leave the rows of the changed program there.")
+@click.option("--store", metavar="URL", help="Write the rows of the changed program there.")
 @click.option("--spark", is_flag=True, help="Run it in tasks of Spark.")
 @modules_option
 @choices

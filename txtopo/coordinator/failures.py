@@ -68,15 +68,17 @@ def poison(transaction: Transaction, failure: Failure, end: int) -> PoisonBatchE
     """
     cause = failure.error
     where = (
-        f"component {failure.component!r}" if failure.component else "no component in particular"
+        f"component {failure.component!r}"
+        if failure.component
+        else "a component that could not be determined"
     )
     error = PoisonBatchError(
         f"batch of txid {transaction.txid} failed {transaction.failures} times; "
         f"the last time in {where}, with {type(cause).__name__}: {cause}; "
-        "expected it to pass before attempts_max is reached; "
-        f"look at it with: txtopo replay MODULE:TOPOLOGY --txid {transaction.txid} --pdb; "
-        f"repair the cause and start again: nothing is lost, it continues at txid {end}; or take "
-        "the batch out of the order with txtopo.operations.quarantine",
+        "expected it to succeed before attempts_max is reached; "
+        f"inspect it with: txtopo replay MODULE:TOPOLOGY --txid {transaction.txid} --pdb; "
+        f"fix the cause and start again: nothing is lost, it continues at txid {end}; or remove "
+        "the batch with txtopo.operations.quarantine",
         txid=transaction.txid,
         component=failure.component,
         failures=transaction.failures,

@@ -38,8 +38,8 @@ def recover(
 def _missing(what: str, current: int, stored: Mapping[int, BatchMetadata]) -> CorruptNodeError:
     return CorruptNodeError(
         f"{what} in the transactional state; got txids {sorted(stored)}; expected one for each "
-        f"batch from {max(1, current - 1)} on, since {current} is the lowest uncommitted one; "
-        "put it back with txtopo.operations.repair_node, from show() or a log of what was there",
+        f"batch from {max(1, current - 1)} on, because {current} is the lowest uncommitted one; "
+        "restore it with txtopo.operations.repair_node, from show() or a log of its content",
         current=current,
         got=tuple(sorted(stored)),
     )

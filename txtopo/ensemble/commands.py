@@ -198,8 +198,8 @@ def killed_error(topology_id: str, desired: Desired) -> TopologyKilled:
     """Return the error for a process that may not run a topology because it was killed."""
     when = "" if desired.at_s is None else f" at {_utc(desired.at_s)}"
     return TopologyKilled(
-        f"topology {topology_id!r} was killed by {who(desired.by)}{when}; expected one that may "
-        f"run; to revive it, txtopo activate {topology_id}, then start it again",
+        f"topology {topology_id!r} was killed by {who(desired.by)}{when}; expected a topology "
+        f"that may run; to revive it, txtopo activate {topology_id}, then start it again",
         by=desired.by,
         at_s=desired.at_s,
     )
@@ -327,19 +327,19 @@ class CommandDesk:
     def _pass_over(self, number: int, error: AuthError) -> None:
         """Skip a command that the leader's credentials cannot read or answer; warn of it once."""
         self._passed_over.add(number)
-        text = "command %d is passed over: %s; delete it with the credentials that wrote it"
+        text = "command %d is skipped: %s; delete it with the credentials that wrote it"
         _logger.warning(text, number, error)
 
     def _refusal(self, number: int, value: Json) -> str | None:
         """Return why a command is refused; None if it is not."""
         if number <= self.desired.command:
             return (
-                f"a command with number {number} was answered before, and the last one has number "
-                f"{self.desired.command}; ask again, which takes a new number"
+                f"a command with number {number} was already answered, and the last one has "
+                f"number {self.desired.command}; send it again, which uses a new number"
             )
         verb = value.get("verb") if isinstance(value, dict) else None
         if not isinstance(verb, str) or verb not in STATUS_AFTER:
-            return f"it has no verb that this txtopo knows; got {value!r:.200}; {_EXPECTED}"
+            return f"its verb is unknown to this version of txtopo; got {value!r:.200}; {_EXPECTED}"
         assert isinstance(value, dict)
         if not _is_seconds(_wait_s(value)):
             return f"wait_s is not a number of seconds; got {value.get('arguments')!r:.200}"
@@ -475,8 +475,8 @@ def _write(
                 continue
         return number
     raise CommandUnanswered(
-        f"{NUMBERS_TRIED_MAX} others asked for a command first, one after the other; expected a "
-        "free number; try again",
+        f"{NUMBERS_TRIED_MAX} other commands came first, one after the other; expected a free "
+        "number; try again",
         topology=topology_id,
         tries=NUMBERS_TRIED_MAX,
     )
@@ -505,8 +505,8 @@ def _look(state: TransactionalState, topology_id: str, verb: str, number: int) -
     if desired.command == number and desired.status == STATUS_AFTER[verb]:  # else refused
         return Answer(number, desired.status, None, None, None, desired.at_s)
     raise CommandUnanswered(
-        f"command {number} to topology {topology_id!r} is gone; its answer was deleted after "
-        f"{ANSWER_KEPT_S:g} s, or the topology was forgotten; look at its status",
+        f"command {number} to topology {topology_id!r} no longer exists; its answer was deleted "
+        f"after {ANSWER_KEPT_S:g} s, or the topology was forgotten; check its status",
         command=number,
     )
 
@@ -517,8 +517,8 @@ def _unanswered(
     leader = state.leader()
     return CommandUnanswered(
         f"nobody answered command {number}, to {verb} topology {topology_id!r}, in {timeout_s:g} "
-        f"s; {who(leader)} leads; the command is still pending, and the next leader executes it "
-        "at the latest; check whether that process hangs",
+        f"s; {who(leader)} leads; the command is still pending and will be executed by the next "
+        "leader at the latest; check whether the leader hangs",
         command=number,
         leader=leader,
     )

@@ -72,7 +72,7 @@ class EmbeddedServer:
         if jvm is None:
             raise ConfigError(
                 "zookeeper='embedded' needs the JVM of a classic Spark session; there is none "
-                "(Spark Connect, or the carrier 'local'); give 'host:port' of a running "
+                "(Spark Connect, or the carrier 'local'); use 'host:port' of a running "
                 "ZooKeeper, 'file:progress.db', or 'memory' if nothing has to survive the process"
             )
         self._jvm = jvm
@@ -174,8 +174,8 @@ class EmbeddedServer:
                 return f"{HOST}:{port}"
             sleep(START_WAIT_S)
         raise ConfigError(
-            f"zookeeper.dir {self._directory} is locked by a process that wrote no port into it; "
-            "end that process, or name another directory",
+            f"zookeeper.dir {self._directory} is locked by a process that wrote no port to it; "
+            "end that process, or use another directory",
             path=str(self._directory),
         )
 
@@ -216,8 +216,8 @@ class EmbeddedServer:
     def _start(self, entry: Any) -> None:
         if self._class("java.lang.System").getProperty("zookeeper.forceSync", "yes") == "no":
             raise ConfigError(
-                "the embedded zookeeper would lose what it acknowledges when the power goes; got "
-                "-Dzookeeper.forceSync=no in the driver's JVM; expected yes, or not set; look at "
+                "the embedded zookeeper could lose acknowledged writes in a power failure; got "
+                "-Dzookeeper.forceSync=no in the driver's JVM; expected yes, or not set; check "
                 "spark.driver.extraJavaOptions",
                 path=str(self._directory),
             )
@@ -304,6 +304,6 @@ class EmbeddedServer:
         cause = error.java_exception if isinstance(error, Py4JJavaError) else error
         return ConfigError(
             f"zookeeper.dir {self._directory} cannot be used by the embedded server; got {cause}; "
-            "name a directory that this user may write, or give 'host:port' of a running ZooKeeper",
+            "use a directory that this user may write, or 'host:port' of a running ZooKeeper",
             path=str(self._directory),
         )

@@ -57,7 +57,7 @@ from txtopo.ensemble.store import (
     TransactionalState,
     VersionConflict,
 )
-from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished
+from txtopo.errors import BatchMetadataTooLarge, FencedError, OperationUnfinished, escaped
 from txtopo.fingerprint import (
     Fingerprint,
     StateName,
@@ -346,8 +346,8 @@ class Journal:
         node = self._state.get(EPOCH)
         if node is None:
             return FencedError(
-                f"epoch {epoch} of this coordinator was deposed; its node {EPOCH} was deleted; "
-                "stop this coordinator and find out who deleted it",
+                f"this process is no longer the leader (epoch {epoch}): its node {EPOCH} was "
+                "deleted; stop it and find out what deleted the node",
                 epoch=epoch,
                 successor=None,
                 leader=None,
@@ -355,12 +355,19 @@ class Journal:
         successor = epoch_of(node)
         leader = node.value.get("leader") if isinstance(node.value, dict) else None
         return FencedError(
-            f"epoch {epoch} of this coordinator was deposed; epoch {successor} of {leader} leads "
-            "now; stop this coordinator",
+            f"this process is no longer the leader (epoch {epoch}): {_process(leader)} took over "
+            f"(epoch {successor}); start this one again to make it the standby",
             epoch=epoch,
             successor=successor,
             leader=leader,
         )
+
+
+def _process(leader: Json) -> str:
+    match leader:
+        case {"host": host, "pid": pid}:
+            return escaped(f"process {pid} on {host}")
+    return "another process"
 
 
 @dataclass(frozen=True, slots=True)
@@ -428,9 +435,9 @@ def unfinished(operation: dict[str, Json]) -> OperationUnfinished:
     """Return the error for an operator's verb that is unfinished."""
     verb, arguments = operation.get("verb"), operation.get("arguments")
     return OperationUnfinished(
-        f"an operator began {verb} with {arguments!r:.300} and it did not end, so the stores may "
-        f"hold a part of it; expected nothing to be under way; call txtopo.operations.{verb} with "
-        "the same arguments again: it resumes where it stopped",
+        f"an operator began {verb} with {arguments!r:.300} and it did not finish, so the stores "
+        f"may hold part of it; expected no unfinished operation; call txtopo.operations.{verb} "
+        "with the same arguments again: it resumes where it stopped",
         verb=verb,
         arguments=arguments,
     )

@@ -267,9 +267,9 @@ def _do(nodes: Nodes, path: str, step: Step, data: bytes) -> None:
 def _expect(path: str, got: int | None, expected: int | None) -> None:
     if got != expected:
         raise VersionConflict(
-            f"node {path} has another version; got {got}; expected {expected}", path=path
+            f"node {path} has a different version; got {got}; expected {expected}", path=path
         )
 
 
 def _unavailable() -> CoordinatorUnavailable:
-    return CoordinatorUnavailable("the memory ensemble does not answer; this fault was ordered")
+    return CoordinatorUnavailable("the memory ensemble does not answer; a test ordered this fault")

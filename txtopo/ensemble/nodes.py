@@ -302,8 +302,9 @@ def metadata_from_json(txid: int, value: Json) -> BatchMetadata:
                 return BatchMetadata(shares, pace=pace, stamp=stamp)
     raise CorruptNodeError(
         f"the stored metadata of txid {txid} cannot be read; got {value!r:.200}; expected an "
-        "object with 'spouts', which has 'planned' or 'absent' for each spout, and perhaps 'cut', "
-        "and perhaps with 'pace' and 'stamp'; put it back with txtopo.operations.repair_node",
+        "object with 'spouts', which has 'planned' or 'absent' for each spout, and perhaps "
+        "'cut', and perhaps with 'pace' and 'stamp'; restore it with "
+        "txtopo.operations.repair_node",
         txid=txid,
     )
 
@@ -343,8 +344,8 @@ def check_metadata_size(txid: int, metadata: BatchMetadata) -> None:
     size = len(json.dumps([metadata_to_json(metadata), metadata.content]))
     if size > METADATA_BYTES_MAX:
         raise BatchMetadataTooLarge(
-            f"the metadata of txid {txid} takes {size} bytes; a znode has room for "
-            f"{METADATA_BYTES_MAX}; cut smaller batches, or name ranges instead of records",
+            f"the metadata of txid {txid} takes {size} bytes; a znode holds at most "
+            f"{METADATA_BYTES_MAX}; cut smaller batches, or store ranges instead of records",
             txid=txid,
             bytes=size,
         )
@@ -428,8 +429,8 @@ def decode(path: str, data: bytes) -> NodeRecord | None:
         raise corrupt(path, data)
     if schema > SCHEMA:
         raise SchemaVersionError(
-            f"node {path} was written by a newer txtopo; got schema {schema}; this one reads up to "
-            f"{SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
+            f"node {path} was written by a newer txtopo; got schema {schema}; this version reads "
+            f"up to {SCHEMA}; upgrade txtopo; or, {BEGIN_ANEW}",
             path=path,
             schema=schema,
         )
@@ -445,9 +446,9 @@ def corrupt(path: str, got: object) -> CorruptNodeError:
     shown = repr(got)
     return CorruptNodeError(
         f"node {path} of the transactional state cannot be read; got "
-        f"{shown if len(shown) <= 80 else shown[:80] + '…'}; expected a record of txtopo; "
-        "it is not treated as empty; call txtopo.operations.repair_node, which restores it from "
-        "the rest or from what you give it",
+        f"{shown if len(shown) <= 80 else shown[:80] + '…'}; expected a record of txtopo; it is "
+        "not treated as empty; call txtopo.operations.repair_node, which restores it from the "
+        "other nodes or from a value that you pass",
         path=path,
     )
 
@@ -468,8 +469,8 @@ def encode_steps(steps: Sequence[Step], write: str) -> list[bytes]:
         largest = max(range(len(steps)), key=sizes.__getitem__)
         raise BatchMetadataTooLarge(
             f"metadata is too large for one step; node {steps[largest].path} takes "
-            f"{sizes[largest]} bytes, all of the step {sum(sizes)}; at most {STEP_BYTES_MAX} fit; "
-            "cut smaller batches or put less into their metadata",
+            f"{sizes[largest]} bytes, and the whole step {sum(sizes)}; at most {STEP_BYTES_MAX} "
+            "fit; cut smaller batches or put less into their metadata",
             path=steps[largest].path,
             bytes=sizes[largest],
             limit=STEP_BYTES_MAX,

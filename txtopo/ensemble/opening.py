@@ -115,9 +115,9 @@ def open_directory(
     if zookeeper.hosts == "memory":
         if ensemble is None:
             raise ConfigError(
-                "zookeeper='memory' ends with the process of a run, so no other process can "
-                "reach it; expected the hosts of a ZooKeeper, the folder of an embedded one, or "
-                "'file:progress.db'",
+                "zookeeper='memory' is lost when the process of a run ends, so no other process "
+                "can reach it; expected the hosts of a ZooKeeper, the folder of an embedded one, "
+                "or 'file:progress.db'",
                 setting="zookeeper.hosts",
             )
         return MemoryDirectory(ensemble)
@@ -148,9 +148,9 @@ def _open_embedded(
     if sasl or zookeeper.tls is not None:
         name = "zookeeper.auth" if sasl else "zookeeper.tls"
         raise ConfigError(
-            f"{name}{' with SASL' if sasl else ''} is for a ZooKeeper of your own; got it with "
-            "zookeeper='embedded', which listens on the loopback interface only, without TLS "
-            "and SASL; leave it out, use zookeeper.auth='user:password', or give 'host:port'",
+            f"{name}{' with SASL' if sasl else ''} is only for your own ZooKeeper; got it with "
+            "zookeeper='embedded', which listens on the loopback interface only, without TLS and "
+            "SASL; remove it, use zookeeper.auth='user:password', or set zookeeper to 'host:port'",
             setting=name,
         )
     connected = partial(

@@ -72,7 +72,7 @@ def open_plug_in(scheme: str, topology_id: str, zookeeper: ZooKeeper) -> Transac
     if not isinstance(opened, TransactionalState):
         raise ConfigError(
             f"the ensemble {scheme!r} opens no transactional state; got {type(opened).__name__}; "
-            "expected an object derived from txtopo.plugins.ensembles.TransactionalState; look at "
+            "expected an object derived from txtopo.plugins.ensembles.TransactionalState; check "
             "its factory",
             setting="zookeeper.hosts",
         )

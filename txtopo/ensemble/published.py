@@ -70,9 +70,9 @@ def published_of(path: str, node: Node | None) -> Published:
             return Published(state, publisher, up_to, begun, token)
     got = f"{node and node.value!r:.200}"
     raise CorruptNodeError(
-        f"node {path} of a publisher cannot be read; got {got}; expected how far it has published; "
-        "write what it held with a client of ZooKeeper, or delete it: then the publisher begins "
-        "with the first row",
+        f"node {path} of a publisher cannot be read; got {got}; expected its progress; restore "
+        "its content with a ZooKeeper client, or delete it, so that the publisher begins with "
+        "the first row",
         path=path,
         got=got,
     )
@@ -87,8 +87,8 @@ def what_is_published(state: TransactionalState, txid: int) -> str:
         CorruptNodeError: A node cannot be read.
     """
     return "".join(
-        f"; {txids_text(txid + 1, each.begun_up_to)} of state {each.state!r} cannot be called "
-        f"back: publisher {each.publisher!r} has published them, or has begun to"
+        f"; {txids_text(txid + 1, each.begun_up_to)} of state {each.state!r} cannot be recalled: "
+        f"publisher {each.publisher!r} has published them, or has begun to"
         for each in published_after(state, txid)
     )
 

@@ -127,7 +127,7 @@ def _together(graph: Graph, config: Config, compiled: CompiledTopology) -> str:
     if why is not None:
         return f", one txid at a time, since {why}"
     most = min(config.group_txids_max, config.max_spout_pending)
-    together = f", with up to {most:,} txids that wait for their turn"
+    together = f", with up to {most:,} txids waiting for their turn"
     unless = [
         f"the emitter of spout {id!r} has a commit and does not declare {DECLARATION}"
         for id in emitters_to_ask(graph)

@@ -98,13 +98,14 @@ def _check_frame_alone(component: Component) -> None:
     if component.parallelism != 1:
         raise TopologyError(
             f"DataFrame {what} {component.id!r} has a parallelism; got {component.parallelism}; "
-            "expected none, since it has no tasks: Spark divides the work of a plan; remove it",
+            "expected none, because it has no tasks: Spark divides the work of a plan; remove it",
             component=component.id,
         )
     if component.prototype.output_streams:  # type: ignore[attr-defined]
         raise TopologyError(
             f"DataFrame {what} {component.id!r} declares several streams; got output_streams; "
-            "expected only output_fields, since a plan has one result; use a bolt for each stream",
+            "expected only output_fields, because a plan has one result; use a bolt for each "
+            "stream",
             component=component.id,
         )
 
@@ -166,8 +167,8 @@ def _check_inputs(component: Component, components: Mapping[str, Component]) -> 
     if len(schemas) > 1:
         raise TopologyError(
             f"inputs of DataFrame bolt {component.id!r} differ in their fields; got "
-            f"{'; '.join(schemas.values())}; expected equal names and types, since the frames are "
-            "combined by union; select or cast in the bolts above",
+            f"{'; '.join(schemas.values())}; expected equal names and types, because the frames "
+            "are combined by union; select or cast in the bolts above",
             component=component.id,
         )
 

@@ -353,8 +353,8 @@ class StreamRun:
                 raise ConfigError(
                     f"state {name!r} was written by this query with after_txid={said or 0}, up to "
                     f"txid {ledger.txid}; got after_txid={after_txid}, which would give its "
-                    "batches other txids; expected the same continues=… and after_txid at each "
-                    "start",
+                    "batches different txids; expected the same continues=… and after_txid at "
+                    "each start",
                     state=name,
                     setting="after_txid",
                     got=after_txid,
@@ -508,8 +508,8 @@ class StreamingQuery:
         if query is None:
             # Without the id, batches of another checkpoint would be taken for batches of this one.
             raise RunLostError(
-                f"the streaming query {id} is not active any more, so its batch is not needed; "
-                "start the query again",
+                f"the streaming query {id} is no longer active, so its batch is not needed; start "
+                "the query again",
                 query=id,
             )
         kind = query.getClass().getSimpleName()

@@ -330,7 +330,7 @@ def failure_of_plan(error: Exception, component: str, *, computing: bool) -> Exc
     if found is not None:
         return BoltError(
             f"the plan of {component!r} failed on its rows; got {found.group(1)}: "
-            f"{found.group(2)}; repair the plan, or filter such rows",
+            f"{found.group(2)}; fix the plan, or filter out such rows",
             component=component,
             got=found.group(1),
         )

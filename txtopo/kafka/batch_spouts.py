@@ -83,47 +83,47 @@ _logger = logger_of("txtopo.spouts")
 
 
 class KafkaTransactionalSpout(TransactionalSpout):
-    """Reads topics of Kafka in batches that are the same on every replay.
+    """Reads Kafka topics in batches that are the same in every replay.
 
     Delivery: transactional. A batch is a range of offsets of each partition. The driver plans it
-    and stores it before the tasks read it, so states of both kinds are exactly once. The run stops
-    with ``SourceDataLost`` when retention has deleted records of a range, or the next records; the
-    error names topic, partition, wanted offset and first available offset. A topic that was
-    deleted, or recreated under its name, stops the run as well. A topic with
-    ``cleanup.policy=compact`` may bring fewer records on replay, so it is refused. If a topic
+    and stores it before the tasks read it, so states of both kinds are exactly once. If retention
+    has deleted records of a range, or the next records, the run stops with ``SourceDataLost``,
+    which names the topic, the partition, the wanted and the first available offset. A topic that
+    was deleted, or recreated under its name, stops the run as well. A topic with
+    ``cleanup.policy=compact`` may return fewer records in a replay, so it is refused. If a topic
     becomes compacted later, it is refused within a minute. Use ``KafkaOpaqueSpout`` instead.
 
-    A broker that is down fails the attempt after ``timeout_s``; it is tried again, with pauses,
-    until the broker is back. A partition without a leader keeps its position while the others
-    continue. Partitions and topics that are added later are read from their beginning. The spout
-    joins no consumer group and reads nothing back from one. Progress shows how many offsets each
+    If a broker is down, the attempt fails after ``timeout_s`` and is retried, with pauses, until
+    the broker is back. A partition without a leader keeps its position while the others continue.
+    Partitions and topics that are added later are read from their beginning. The spout neither
+    joins a consumer group nor reads offsets from one. Progress shows how many offsets each
     partition is behind.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
-        topics: A name, several, or ``re.compile(…)`` that a whole name must match.
+        topics: A name, several names, or ``re.compile(…)``, which must match a whole name.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
             object, ``txtopo.Avro(…)`` or ``txtopo.Protobuf(…)``, with schemas in a registry, or
-            ``txtopo.Debezium(…)``, of whose records some make no row. The fields become columns in
-            the place of ``value``; of JSON, a missing one is NULL. A value that cannot be decoded
+            ``txtopo.Debezium(…)``, some of whose records produce no row. The fields become columns
+            in place of ``value``; a field missing in JSON is NULL. A value that cannot be decoded
             ends the run with an error that names the record, or goes to the ``dead_letters`` of the
             topology.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
-        columns: The columns that are emitted, of ``key``, ``value``, ``headers`` (JSON: a list of
-            [name, value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer are faster.
+        columns: The columns to emit, out of ``key``, ``value``, ``headers`` (JSON: a list of [name,
+            value]), ``topic``, ``partition``, ``offset``, ``timestamp``. Fewer columns are faster.
         start: Where the first batch starts: ``"earliest"``, ``"latest"``, a datetime (the first
             record of that time or later), or ``{topic: {partition: offset}}`` (``"earliest"`` for
-            partitions that are not named). Later starts continue after the last batch.
-        batch_rows_max: The most offsets that a batch takes from each partition.
-        isolation: ``"read_committed"``: records of aborted transactions are skipped, and those of
-            an open transaction hold back all that follow them. ``"read_uncommitted"``: both are
+            all other partitions). Later starts continue after the last batch.
+        batch_rows_max: The maximum number of offsets that a batch takes from each partition.
+        isolation: ``"read_committed"``: records of aborted transactions are skipped, and an open
+            transaction holds back all records after its first one. ``"read_uncommitted"``: both are
             read.
-        timeout_s: After how many seconds without an answer an attempt fails.
+        timeout_s: The number of seconds without an answer after which an attempt fails.
         commit_group: A consumer group to which committed offsets are copied, on a best-effort
             basis, for tools that show its lag; None for none. Nothing else may use the group; see
             ``docs/how-to/kafka.md``.
         settings: More settings of librdkafka, e.g. ``security.protocol``, ``sasl.password``,
-            ``ssl.ca.location``. They travel to the tasks, and are never shown or stored.
+            ``ssl.ca.location``. They are sent to the tasks, and never shown or stored.
 
     Raises:
         ConfigError: An argument is wrong, or confluent-kafka is missing; repair it.
@@ -194,32 +194,32 @@ class KafkaTransactionalSpout(TransactionalSpout):
 
 
 class KafkaOpaqueSpout(OpaquePartitionedTransactionalSpout):
-    """Reads topics of Kafka in batches that a replay may cut differently; can skip lost records.
+    """Reads Kafka topics in batches that a replay may divide differently; can skip lost records.
 
-    Delivery: opaque. Each record counts in exactly one committed txid, though a failed attempt may
-    be followed by another batch of the same txid; needs opaque states. The tasks that read a batch
-    decide where it ends. Use this spout for compacted topics, and where continuing is better than
-    stopping when retention has deleted unread records: with ``on_data_loss="record"`` it continues
-    at the first available offset, even in a topic that was recreated. The lost offsets are recorded
-    in the metadata of the batch (``lost``), in a warning in the log and in the progress. A missing
-    topic keeps its position, in case it comes back. With ``"stop"`` the run stops with
-    ``SourceDataLost``, as with a ``KafkaTransactionalSpout``. A log that ends before the position
-    stops the run with either setting.
+    Delivery: opaque. Each record counts in exactly one committed txid, although the batch of a txid
+    may differ between attempts; needs opaque states. The tasks that read a batch decide where it
+    ends. Use this spout for compacted topics, or if the run should continue when retention has
+    deleted unread records: with ``on_data_loss="record"`` it continues at the first available
+    offset, even in a topic that was recreated. The lost offsets are recorded in the metadata of the
+    batch (``lost``), in a warning in the log, and in the progress. A missing topic keeps its
+    position, in case it returns. With ``"stop"`` the run stops with ``SourceDataLost``, as with a
+    ``KafkaTransactionalSpout``. With either setting, a log that ends before the position stops the
+    run.
 
-    Everything else, and the other arguments, are as for ``KafkaTransactionalSpout``.
+    Everything else is as for ``KafkaTransactionalSpout``.
 
     Args:
         servers: Bootstrap servers.
-        topics: A name, several, or a pattern.
+        topics: A name, several names, or a pattern.
         on_data_loss: ``"stop"`` or ``"record"``.
         value: How a value is decoded.
         key: How a key is decoded.
-        columns: The columns that are emitted.
+        columns: The columns to emit.
         start: Where the first batch starts. ``"latest"`` is the end of each partition when the
             committed attempt of txid 1 read it.
-        batch_rows_max: The most offsets that a batch takes from each partition.
+        batch_rows_max: The maximum number of offsets that a batch takes from each partition.
         isolation: Which records of transactions are read.
-        timeout_s: After how many seconds without an answer an attempt fails.
+        timeout_s: The number of seconds without an answer after which an attempt fails.
         commit_group: A consumer group to which committed offsets are copied.
         settings: More settings of librdkafka.
 
@@ -481,7 +481,7 @@ class RangesCoordinator(TransactionalCoordinator):
         for topic, name in due.items():
             if name not in policies and topic not in self._asked_s:
                 raise InfrastructureError(
-                    f"topic {name!r} is not known everywhere; looking again", topic=name
+                    f"topic {name!r} is not known to all brokers yet; checking again", topic=name
                 )
         for name, policy in policies.items():
             if policy is None:
@@ -496,9 +496,9 @@ class RangesCoordinator(TransactionalCoordinator):
         if name not in self._untold:
             self._untold.add(name)
             text = (
-                "the cluster does not report whether topic %r is compacted; expected a user who "
-                "may describe its settings (DescribeConfigs); it is read as one that is not: a "
-                "replay of a compacted one may lack records"
+                "the cluster does not report whether topic %r is compacted; expected a user with "
+                "the right to describe its settings (DescribeConfigs); it is read as a topic "
+                "that is not compacted; if it is compacted, a replay may lack records"
             )
             _logger.warning(text, name)
 
@@ -586,9 +586,9 @@ class _RangesEmitter(TransactionalEmitter):
             got = self._ids.get(name)
             if got is None:
                 raise InfrastructureError(
-                    f"topic {name!r} is missing; got {len(self._ids)} other topics; expected those "
-                    "of the plan; if it was deleted, stop the run, and make it again or take it "
-                    "out of the spout; looking again",
+                    f"topic {name!r} is missing; got {len(self._ids)} other topics; expected "
+                    "those of the plan; if it was deleted, stop the run, and create it again or "
+                    "remove it from the spout; checking again",
                     topic=name,
                 )
             if got != id:
@@ -645,7 +645,7 @@ class SharesCoordinator(PartitionedCoordinator):
             missing_looks = 0 if name in look.topics else self._missing_looks.get(name, 0) + 1
             self._missing_looks[name] = missing_looks
             if missing_looks == MISSING_LOOKS_MAX:
-                text = "topic %r is not there; its position is kept"
+                text = "topic %r does not exist; its position is kept"
                 _logger.warning(text, name, extra=self._about)
         same = {name for name, topic in look.topics.items() if before.ids.get(name) == topic.id}
         return Positions(
@@ -693,7 +693,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
             if not before.ids:
                 raise
             # The coordinator decides when it is final.
-            raise InfrastructureError(f"looking again: {error}", **error.facts) from error
+            raise InfrastructureError(f"checking again: {error}", **error.facts) from error
         try:
             self._source.emit(batch.ranges, collector)
         except SourceDataLost as error:
@@ -701,7 +701,7 @@ class _SharesEmitter(OpaquePartitionedTransactionalEmitter):
                 raise
             # Deleted after the look and before the read: the next attempt looks again.
             raise InfrastructureError(
-                f"records went while they were read: {error}", **error.facts
+                f"records were deleted while they were being read: {error}", **error.facts
             ) from error
         return batch.to_json()
 
@@ -808,8 +808,8 @@ def check_topics(offsets: Offsets) -> None:
         return
     if missing:
         raise ConfigError(
-            f"topic of a Kafka spout is not there; got {missing[0]!r}; look at its spelling, or "
-            "create it before the topology starts",
+            f"topic {missing[0]!r} of a Kafka spout does not exist; check its spelling, or create "
+            "it before the topology starts",
             topic=missing[0],
         )
 
@@ -817,8 +817,9 @@ def check_topics(offsets: Offsets) -> None:
 def _compacted(topic: str, policy: str) -> ConfigError:
     return ConfigError(
         f"topic {topic!r} of a KafkaTransactionalSpout is compacted; got {policy!r} as its "
-        "cleanup.policy; expected 'delete', since a replay may lack records that were compacted "
-        "meanwhile; read it with a KafkaOpaqueSpout, or set the policy of the topic",
+        "cleanup.policy; expected 'delete', because a replay may lack records that were "
+        "compacted in the meantime; read it with a KafkaOpaqueSpout, or change the policy of the "
+        "topic",
         topic=topic,
     )
 

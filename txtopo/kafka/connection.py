@@ -43,9 +43,9 @@ _OURS = {
     "bootstrap.servers": "servers",
     "isolation.level": "isolation",
     "auto.offset.reset": "start",
-    "enable.auto.commit": "nothing: txtopo knows which records are processed",
-    "enable.auto.offset.store": "nothing: txtopo knows which records are processed",
-    "enable.partition.eof": "nothing: a range is read to its end",
+    "enable.auto.commit": "nothing instead: txtopo keeps track of processed records",
+    "enable.auto.offset.store": "nothing instead: txtopo keeps track of processed records",
+    "enable.partition.eof": "nothing instead: a range is read to its end",
 }
 _CONSUMER = {
     # librdkafka wants a name, but without a subscription it joins no group and stores nothing.
@@ -95,13 +95,14 @@ class Connection:
             )
         if type(self.timeout_s) not in (int, float) or not self.timeout_s > 0:
             raise ConfigError(
-                f"timeout_s is wrong; got {self.timeout_s!r}; expected seconds, more than 0",
+                f"timeout_s is wrong; got {self.timeout_s!r}; expected a number of seconds "
+                "greater than 0",
                 setting="timeout_s",
             )
         for name in _OURS.keys() & self.settings.keys():
             raise ConfigError(
-                f"setting {name!r} of Kafka cannot be set; got {self.settings[name]!r}; expected "
-                f"none, since txtopo sets it; use {_OURS[name]}",
+                f"the Kafka setting {name!r} is reserved for txtopo; got {self.settings[name]!r}; "
+                f"remove it; use {_OURS[name]}",
                 setting=name,
             )
 
@@ -154,8 +155,8 @@ class Connection:
             if told.name() != "_INVALID_ARG":
                 raise
             raise ConfigError(
-                f"a client of Kafka refuses its settings; got {told.str()}; expected settings of "
-                "librdkafka; look at the argument settings",
+                f"the Kafka client refuses its settings; got {told.str()}; expected settings of "
+                "librdkafka; check the argument settings",
                 setting="settings",
             ) from error
 
@@ -185,21 +186,21 @@ class Connection:
             case ErrorMeaning.REFUSED:
                 return AuthError(
                     f"Kafka at {self.servers} refused to {doing}; got {error.str()}; expected "
-                    "credentials that may do it; look at the settings security.protocol, sasl.*, "
-                    "ssl.*",
+                    "credentials with the right to do it; check the settings security.protocol, "
+                    "sasl.*, ssl.*",
                     servers=self.servers,
                 )
             case ErrorMeaning.VALUE:
                 return ValueRefusedError(
-                    f"Kafka at {self.servers} refuses a record; got {said}; nothing of its "
-                    "batch is visible; look at max.message.bytes and cleanup.policy of the "
-                    "topic: a compacted one takes no record without key",
+                    f"Kafka at {self.servers} refuses a record; got {said}; nothing of its batch "
+                    "is visible; check max.message.bytes and cleanup.policy of the topic: a "
+                    "compacted topic accepts no record without a key",
                     servers=self.servers,
                 )
             case ErrorMeaning.LASTS:
                 return PromiseError(
-                    f"cannot {doing} at Kafka {self.servers}, now or later; got {said}; look at "
-                    "the settings of the client and of the topic",
+                    f"cannot {doing} at Kafka {self.servers}, and a retry will not help; got "
+                    f"{said}; check the settings of the client and of the topic",
                     servers=self.servers,
                 )
             case _:

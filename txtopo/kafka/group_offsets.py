@@ -68,7 +68,10 @@ def renamed_group(group: CommitGroup | None) -> str | None:
     """Return what a fork has to name otherwise, in words; None without a group."""
     if group is None:
         return None
-    return f"another commit_group than {group.name!r}, which shows the lag of one topology"
+    return (
+        f"a commit_group other than {group.name!r}, because a group can show the lag of only one "
+        "topology"
+    )
 
 
 class GroupOffsets:

@@ -23,7 +23,7 @@ Rules
 7. A partition with ``uncommitted_max`` records from the first one that is not acked is paused, and
    resumes when half of them are committable. That bounds the memory, and the records that a restart
    repeats.
-8. A run that is deactivated leaves the group when its last tuple has ended.
+8. A deactivated run leaves the group when its last tree has ended.
 9. The topics are exhausted when the group has committed the end of each partition. No task can tell
    by itself: a partition that moves belongs to nobody for a while, and a fetch that is not answered
    yet looks like one without records.
@@ -161,54 +161,54 @@ class _Assigned:
 
 
 class KafkaSpout(Spout):
-    """Emits the records of topics, and commits their offsets when their trees are complete.
+    """Emits the records of Kafka topics, and commits their offsets when their trees are complete.
 
     Delivery: at least once. The position is the committed offset of a consumer group, which Kafka
-    keeps even while this process is down. An offset is committed when its record and all before it
-    in the partition are acked, in whatever order. After a failure, a timeout, a crash or a change
-    of the group, records that were not acked come again, and after a crash or such a change also
-    acked ones that follow them. With ``AtLeastOnceConfig(ackers=0)`` a record is acked when it is
-    emitted: at most once, except for records that a crash repeats.
+    keeps even while this process is down. An offset is committed once its record and all earlier
+    ones in the partition are acked, in any order. After a failure, a timeout, a crash or a change
+    of the group, records that were not acked are emitted again; after a crash or such a change, so
+    are acked ones that follow them. With ``AtLeastOnceConfig(ackers=0)``, a record is acked when it
+    is emitted: at most once, except for records that a crash repeats.
 
-    Tasks, and runs with the same *group*, share the partitions; a task beyond their number has
-    nothing to do. Records of a partition are emitted in the order of their offsets, except repeated
-    ones.
+    Tasks, and runs with the same *group*, share the partitions; surplus tasks are idle. Records of
+    a partition are emitted in the order of their offsets, except repeated ones.
 
-    A record that *fails* is emitted again at once. Kafka does not count that, so it is never given
-    up: a bolt that cannot process a record should ack it, and emit it to a stream for such records.
-    Until a record is acked, *uncommitted_max* bounds how many records of its partition follow it.
+    A record that *fails* is immediately emitted again. Kafka does not count failures, so a record
+    is never given up: a bolt that cannot process a record should ack it, and emit it to a stream
+    for such records. Until a record is acked, at most about *uncommitted_max* further records of
+    its partition are read.
 
     ``process_all_available`` waits until the group has committed the end of each partition,
     whichever run reads it.
 
-    An outage of the cluster is reported (``ErrorReported``), and the client connects again by
-    itself; ``process_all_available`` waits meanwhile. If the cluster refuses, or has no such topic
-    or offset, :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated leaves
-    the group when its last tuple has ended.
+    An outage of the cluster is reported (``ErrorReported``), and the client reconnects by itself;
+    ``process_all_available`` waits meanwhile. If the cluster refuses, or has no such topic or
+    offset, :data:`REFUSALS_MAX` times in a row, the run ends. A deactivated run leaves the group
+    when its last tree has ended.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
-        topics: A name, or several.
+        topics: A name, or several names.
         group: The consumer group, ``group.id``.
         value: How a value is decoded: ``"bytes"``, ``"string"`` (UTF-8), the ``Fields`` of a JSON
             object, ``txtopo.Avro(…)``, ``txtopo.Protobuf(…)`` or ``txtopo.Debezium(…)``.
         key: How a key is decoded: ``"bytes"``, ``"string"``, ``Avro(…)`` or ``Protobuf(…)``.
-        columns: The fields of a tuple, of ``key``, ``value``, ``headers``, ``topic``,
-            ``partition``, ``offset``, ``timestamp``, as those of a ``KafkaTransactionalSpout``.
-        start: Where a partition without an offset of the group begins: ``"earliest"``,
+        columns: The fields of a tuple, out of ``key``, ``value``, ``headers``, ``topic``,
+            ``partition``, ``offset``, ``timestamp``, as for a ``KafkaTransactionalSpout``.
+        start: Where to begin a partition for which the group has no offset: ``"earliest"``,
             ``"latest"``, a datetime, or ``{topic: {partition: offset}}``. A partition that is added
             to a topic of which the group has offsets begins at its first record, unless it is
             named.
         on_bad_record: What happens to a record that cannot be decoded: ``"stop"`` ends the run;
             ``"report"`` reports its topic, partition and offset to the listeners
             (``ErrorReported``), and treats it as acked.
-        uncommitted_max: How many records of a partition are read, counted from the first one that
-            is not acked; accurate to a few hundred. It limits what a crash repeats.
+        uncommitted_max: How many records of a partition may be read, counted from the first one
+            that is not acked, to within a few hundred. It limits what a crash repeats.
         isolation: Which records of transactions are read, as in a ``KafkaTransactionalSpout``.
         timeout_s: How many seconds a request to the cluster may take.
         settings: More settings of librdkafka, such as ``security.protocol``, ``sasl.password`` or
             ``session.timeout.ms``. Task *i* is the member ``group.instance.id`` with the suffix
-            ``-i``, since two members with one name exclude each other.
+            ``-i``, because two members with the same name exclude each other.
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[kafka]`` is not installed. When the run
@@ -620,9 +620,9 @@ class KafkaSpout(Spout):
         raise OffsetRegression(
             f"topic {topic!r} was deleted and recreated; got id {id}; expected "
             f"{told.removeprefix(_OF_TOPIC)}, of which group {self._group!r} has committed "
-            "offsets; set them with kafka-consumer-groups --reset-offsets while no run has joined "
-            "it: --to-earliest, or --to-current if they are those of this topic, as after a move "
-            "to another cluster",
+            "offsets; set them with kafka-consumer-groups --reset-offsets while no run has "
+            "joined the group: --to-earliest, or --to-current if the offsets belong to this "
+            "topic, as after a move to another cluster",
             topic=topic,
         )
 
@@ -636,9 +636,9 @@ class KafkaSpout(Spout):
             bounds = look.bounds.get(partition)
             if bounds is not None and offset > bounds.end:
                 raise ConfigError(
-                    f"start of spout {self._id!r} is behind the end of partition "
-                    f"{partition.number} of topic {partition.topic!r}; got offset {offset}; "
-                    f"expected {bounds.start} to {bounds.end}; was the topic recreated?",
+                    f"start of spout {self._id!r} is outside partition {partition.number} of "
+                    f"topic {partition.topic!r}; got offset {offset}; expected {bounds.start} to "
+                    f"{bounds.end}; was the topic recreated?",
                     setting="start",
                 )
 
@@ -647,22 +647,22 @@ class KafkaSpout(Spout):
         if bounds is None or bounds.start <= offset <= bounds.end:
             return
         advice = (
-            f"bring the data back, or set the offset of group {self._group!r} with "
-            "kafka-consumer-groups --reset-offsets while no run has joined it"
+            f"restore the data, or set the offset of group {self._group!r} with "
+            "kafka-consumer-groups --reset-offsets while no run has joined the group"
         )
         about = f"partition {partition.number} of topic {partition.topic!r}"
         place: dict[str, Any] = {"topic": partition.topic, "partition": partition.number}
         if offset < bounds.start:
             raise SourceDataLost(
-                f"records of {about} were deleted before they were read; wanted is offset "
-                f"{offset}; the first available offset is {bounds.start}; {advice}",
+                f"records of {about} were deleted before they were read; the next offset to read "
+                f"is {offset}, but the first available one is {bounds.start}; {advice}",
                 **place,
                 wanted=offset,
                 available=bounds.start,
             )
         raise OffsetRegression(
-            f"{about} ends at offset {bounds.end}, but offset {offset} is wanted next; the log was "
-            f"truncated, the topic recreated, or start is wrong; {advice}",
+            f"{about} ends at offset {bounds.end}, but the next offset to read is {offset}; the "
+            f"log was truncated, the topic recreated, or start is wrong; {advice}",
             **place,
             wanted=offset,
             end=bounds.end,
@@ -736,8 +736,8 @@ class KafkaSpout(Spout):
 
         if missing := self._offsets.missing():
             raise SourceDataLost(
-                f"spout {self._id!r} found no topic {missing[0]!r}; expected one that exists; make "
-                "it first",
+                f"spout {self._id!r} found no topic {missing[0]!r}; expected one that exists; "
+                "create it first",
                 topic=missing[0],
             )
         self._heard.clear()
@@ -789,13 +789,13 @@ class KafkaSpout(Spout):
 def _check_topics(topics: object) -> None:
     if not isinstance(topics, str | Sequence):
         raise ConfigError(
-            f"topics of a KafkaSpout are wrong; got {topics!r}; expected a name or several",
+            f"topics of a KafkaSpout are wrong; got {topics!r}; expected one or more names",
             setting="topics",
         )
     if not isinstance(topics, str) and any(topics.count(each) > 1 for each in topics):
         raise ConfigError(
-            f"a KafkaSpout reads a topic twice; got {topics!r}; expected distinct topics; name "
-            "each of them once",
+            f"a KafkaSpout reads a topic twice; got {topics!r}; expected each topic once; remove "
+            "the duplicate",
             setting="topics",
         )
 
@@ -818,7 +818,7 @@ def _check_group(group: str, settings: Mapping[str, Setting]) -> None:
     check_text("the group of a KafkaSpout", group)
     if "group.id" in settings:
         raise ConfigError(
-            "setting 'group.id' of Kafka cannot be set; use group", setting="group.id"
+            "the Kafka setting 'group.id' cannot be set; use group", setting="group.id"
         )
 
 

@@ -345,7 +345,8 @@ class Offsets:
             return self._starts("earliest", look, partitions)
         if missing := self._unseen(look.topics):
             raise InfrastructureError(
-                f"topic {missing[0]!r} is not there, so the first batch cannot start; try again",
+                f"topic {missing[0]!r} does not exist, so the first batch cannot start; trying "
+                "again",
                 topic=missing[0],
             )
         _check_partitions(start, look)
@@ -353,7 +354,7 @@ class Offsets:
         if len(starts) < len(partitions):
             silent = next(each for each in partitions if each not in starts)
             raise InfrastructureError(
-                f"partition {silent} has no leader, so the first batch cannot start; try again",
+                f"partition {silent} has no leader, so the first batch cannot start; trying again",
                 topic=silent.topic,
                 partition=silent.number,
             )
@@ -527,8 +528,8 @@ def _check_named(topic: str, topics: Topics) -> None:
         expected = f"topics that match {pattern.pattern!r}"
     if not named:
         raise ConfigError(
-            f"start of a Kafka spout names a topic that it does not read; got {topic!r}; expected "
-            f"{expected}; look at its spelling",
+            f"start of a Kafka spout names a topic that the spout does not read; got {topic!r}; "
+            f"expected {expected}; check its spelling",
             setting="start",
         )
 
@@ -553,7 +554,7 @@ def _check_partitions(start: Start, look: ClusterSnapshot) -> None:
 MISSING_LOOKS_MAX = 5
 
 _ADVICE = (
-    "bring the data back, or begin with a new topology id; where losing it is right, use "
+    "restore the data, or start again under a new topology id; if losing it is acceptable, use "
     'KafkaOpaqueSpout(…, on_data_loss="record")'
 )
 
@@ -585,7 +586,7 @@ class LossCheck:
         except OffsetRegression as error:
             self._short_looks += 1
             if self._short_looks < MISSING_LOOKS_MAX:
-                raise InfrastructureError(f"looking again: {error}", **error.facts) from error
+                raise InfrastructureError(f"checking again: {error}", **error.facts) from error
             raise
         self._short_looks = 0
 
@@ -602,11 +603,11 @@ class LossCheck:
             self._missing_looks += 1
             if self._missing_looks < MISSING_LOOKS_MAX:
                 raise InfrastructureError(
-                    f"topic {missing[0]!r} is missing; looking again", topic=missing[0]
+                    f"topic {missing[0]!r} is missing; checking again", topic=missing[0]
                 )
             raise SourceDataLost(
-                f"topic {missing[0]!r} of a Kafka spout is gone; expected the topic that was read "
-                f"before; {_ADVICE}",
+                f"topic {missing[0]!r} of a Kafka spout no longer exists; expected the topic that "
+                f"was read before; {_ADVICE}",
                 topic=missing[0],
             )
         self._missing_looks = 0
@@ -682,9 +683,9 @@ def unseen(positions: Positions, look: ClusterSnapshot) -> dict[KafkaPartition, 
 def cut_short(partition: KafkaPartition, wanted: int, end: int) -> OffsetRegression:
     """Return the error for a log that ends before the next offset to read."""
     return OffsetRegression(
-        f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but "
-        f"offset {wanted} is wanted next; the log was truncated, or the offset was given wrong; "
-        "bring the data back, or begin with a new topology id",
+        f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but the "
+        f"next offset to read is {wanted}; the log was truncated, or the offset was given wrong; "
+        "restore the data, or start again under a new topology id",
         topic=partition.topic,
         partition=partition.number,
         wanted=wanted,
@@ -695,9 +696,9 @@ def cut_short(partition: KafkaPartition, wanted: int, end: int) -> OffsetRegress
 def deleted(partition: KafkaPartition, wanted: int, available: int) -> SourceDataLost:
     """Return the error for records that were deleted before they were read."""
     return SourceDataLost(
-        f"records of partition {partition.number} of topic {partition.topic!r} were deleted before "
-        f"they were read; wanted is offset {wanted}; the first available offset is {available}; "
-        f"retention is too short for how far the topology was behind; {_ADVICE}",
+        f"records of partition {partition.number} of topic {partition.topic!r} were deleted "
+        f"before they were read; the next offset to read is {wanted}, but the first available one "
+        f"is {available}; the retention is too short for the lag of the topology; {_ADVICE}",
         topic=partition.topic,
         partition=partition.number,
         wanted=wanted,

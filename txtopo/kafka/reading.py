@@ -230,7 +230,7 @@ class _Reading:
                 return fault
         heard = f"; last heard: {self._heard[-1].str()}" if self._heard else ""
         return InfrastructureError(
-            f"Kafka {self._connection.servers} sent nothing of {partition} from offset {at} for "
+            f"Kafka {self._connection.servers} sent nothing from {partition}, offset {at} for "
             f"{self._connection.timeout_s} s{heard}; is the broker down?",
             topic=partition.topic,
             partition=partition.number,
@@ -241,8 +241,8 @@ class _Reading:
         return OffsetRegression(
             f"partition {partition.number} of topic {partition.topic!r} ends at offset {end}, but "
             f"a planned batch has the offsets {wanted.start} to {wanted.end - 1}; the log was "
-            "truncated or the topic recreated; bring the data back, or begin with a new topology "
-            "id",
+            "truncated or the topic recreated; restore the data, or start again under a new "
+            "topology id",
             topic=partition.topic,
             partition=partition.number,
             wanted=wanted.end - 1,
@@ -582,7 +582,7 @@ def _refused(
     if bad.row is None:
         return EmitError(
             f"the {what}s of {len(records)} records cannot be read ({bad.reason}); expected "
-            f"{expected}; repair what writes them, or decode bytes yourself in a bolt",
+            f"{expected}; fix the program that writes them, or decode bytes yourself in a bolt",
             column=what,
         )
     return _unreadable(records[bad.row], what, expected, bad.reason, bad.field)
@@ -599,8 +599,8 @@ def _unreadable(
     field = f"field {bad_field!r} of " if bad_field not in (None, what) else ""
     return EmitError(
         f"{field}the {what} of the record at offset {offset} of partition {partition} of topic "
-        f"{topic!r} cannot be read; got {got!r:.100} ({reason}); expected {expected}; repair "
-        "what writes it, or decode bytes yourself in a bolt",
+        f"{topic!r} cannot be read; got {got!r:.100} ({reason}); expected {expected}; fix the "
+        "program that writes it, or decode bytes yourself in a bolt",
         topic=topic,
         partition=partition,
         offset=offset,

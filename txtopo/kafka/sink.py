@@ -113,20 +113,20 @@ Encoded = str | Sequence[str] | SchemaFormat
 
 
 class KafkaSink(BatchBolt, Committer):
-    """Writes its tuples to a topic of Kafka; it emits nothing.
+    """Writes its tuples to a Kafka topic; it emits nothing.
 
     Delivery: exactly once for consumers with ``isolation.level=read_committed``. They see the
     records of each txid once, all or none, in txid order within a partition. A txid, or a group of
     txids, is one Kafka transaction, which includes the ledger; the transactional id,
     ``txtopo.<topic>``, fences a deposed coordinator. Records that consumers have seen cannot be
-    taken back, and another attempt of an opaque spout may bring other records, so a topology with
-    an opaque spout refuses a sink. Other consumers (``read_uncommitted``) may see records of failed
-    attempts.
+    called back, and another attempt of an opaque spout may have other records, so a sink is refused
+    in a topology with an opaque spout. Other consumers (``read_uncommitted``) may see records of
+    failed attempts.
 
     It runs in the driver with one producer, so its parallelism is 1; a transaction of 1,000 records
     takes about 7 ms. The topic must exist. The sink creates the topic ``<topic>.txtopo-ledger``,
-    which must be kept as long as the topology id: deleting it is like dropping the table of a
-    state. Two sinks must not write to one topic.
+    which must be kept as long as the topology id is used: deleting it is like dropping the table of
+    a state. Two sinks must not write to the same topic.
 
     Args:
         servers: Bootstrap servers, ``host:port,…``.
@@ -134,9 +134,11 @@ class KafkaSink(BatchBolt, Committer):
         value: The field, a string or bytes, that becomes the value; several fields become a JSON
             object, which a Kafka spout with the same ``Fields`` reads back; ``txtopo.Avro(…)`` or
             ``txtopo.Protobuf(…)`` takes the fields of its schema, which is registered when the
-            topology starts. By default the field ``value``; all fields, if it takes dead letters.
+            topology starts. By default, the field ``value``; all fields, if the sink receives dead
+            letters.
         key: The same for the key; None for records without a key.
-        timeout_s: After how many seconds without an answer a commit fails and is tried again.
+        timeout_s: The number of seconds without an answer after which a commit fails and is
+            retried.
         settings: More settings of librdkafka (SASL, TLS, ``compression.type``); never shown.
 
     Raises:
@@ -162,15 +164,15 @@ class KafkaSink(BatchBolt, Committer):
             )
         if topic.endswith(LEDGER_END):
             raise ConfigError(
-                f"topic of a KafkaSink is wrong; got {topic!r}; names that end with {LEDGER_END!r} "
-                "are those of ledgers, and a record in one would end the topology that it belongs "
-                "to; choose another topic",
+                f"topic of a KafkaSink is wrong; got {topic!r}; names that end with "
+                f"{LEDGER_END!r} are reserved for ledgers, and a record in a ledger would end its "
+                "topology; choose another topic",
                 topic=topic,
             )
         given = dict(settings or {})
         for name in _OURS.keys() & given.keys():
             raise ConfigError(
-                f"setting {name!r} of a KafkaSink cannot be set; {_OURS[name]}; leave it out",
+                f"setting {name!r} of a KafkaSink cannot be set; {_OURS[name]}; remove it",
                 setting=name,
             )
         connection = Connection(servers, given, timeout_s=timeout_s)
@@ -209,9 +211,9 @@ class KafkaSink(BatchBolt, Committer):
             check_input=self.check_input,
             with_dead_letters=self.with_default_value,
             cannot_fork=(
-                "its records cannot be copied, and a second sink of its topic would depose this "
-                "one, whose transactional id is that of the topic; let the program of the fork "
-                "write elsewhere, under an id that begins with its first record"
+                "its records cannot be copied, and a second sink for its topic would depose this "
+                "one, because the transactional id is derived from the topic; let the forked "
+                "program write to another topic, under an id that begins with its first record"
             ),
             holds="records of a topic, one Kafka transaction a txid",
             delivery="in Kafka for consumers that read committed records only",
@@ -254,7 +256,7 @@ class KafkaSink(BatchBolt, Committer):
         """Make a record from a tuple.
 
         Raises:
-            ValueRefusedError: A field cannot be written; cast it in the bolt above.
+            ValueRefusedError: A field cannot be written; cast it in the bolt upstream.
             InfrastructureError: A schema registry does not answer a new process; try again.
         """
         key = None if self._key is None else self._encoded("key", tuple, self._key)
@@ -347,7 +349,7 @@ class PublishedRecords(StateBackend):
                 make it, or repair it, first.
             StoreUnavailable: Kafka or a schema registry cannot be reached; try again.
         """
-        with self._stored("make the ledger's topic"):
+        with self._stored("create the ledger's topic"):
             for part, format in self._formats.items():
                 format.writer(self._topic, part)
             self._ledgers.create()
@@ -454,8 +456,9 @@ class PublishedRecords(StateBackend):
         producer.commit_transaction(self._connection.timeout_s)
         if not offsets:
             raise StoreUnavailable(
-                f"Kafka at {self._connection.servers} took no record for topic "
-                f"{self._ledgers.name!r} in {self._connection.timeout_s} s; is the broker down?",
+                f"Kafka at {self._connection.servers} accepted no record for topic "
+                f"{self._ledgers.name!r} within {self._connection.timeout_s} s; is the broker "
+                "down?",
                 topic=self._ledgers.name,
                 servers=self._connection.servers,
             )
@@ -503,7 +506,8 @@ class PublishedRecords(StateBackend):
                     raise
                 raise ValueRefusedError(
                     f"a record is too large for topic {self._topic!r}; got {len(value or b'')} "
-                    "bytes; nothing of its batch was written; send less, or set message.max.bytes",
+                    "bytes; nothing of its batch was written; send smaller records, or raise "
+                    "message.max.bytes",
                     topic=self._topic,
                     got=len(value or b""),
                 ) from error
@@ -518,13 +522,13 @@ class PublishedRecords(StateBackend):
             # Fenced by a successor, whose epoch is in the ledger, or by a zombie, which will read
             # our epoch in the ledger and stop.
             return StoreUnavailable(
-                f"somebody else has taken over transactional id 'txtopo.{self._topic}'; nothing "
-                "was written; the ledger will say who may write",
+                f"another producer has taken over the transactional id 'txtopo.{self._topic}'; "
+                "nothing was written; the ledger will show who may write",
                 topic=self._topic,
             )
         if unknown and not error.txn_requires_abort():
             return UnknownOutcomeError(
-                f"no answer to the commit of a transaction to {self._topic!r}: {error.str()}",
+                f"no response to the commit of a transaction to {self._topic!r}: {error.str()}",
                 topic=self._topic,
             )
         return self._connection.fault(doing, error, self._heard)
@@ -583,7 +587,7 @@ class LedgerTopic:
         topics = admin.list_topics(timeout=timeout_s).topics
         if self._topic not in topics:
             raise ConfigError(
-                f"topic of a KafkaSink is not there; got {self._topic!r}; make it before the "
+                f"topic {self._topic!r} of a KafkaSink does not exist; create it before the "
                 "topology starts",
                 topic=self._topic,
             )
@@ -594,9 +598,9 @@ class LedgerTopic:
         for name in asked:
             if told[name]["unclean.leader.election.enable"].value == "true":
                 raise ConfigError(
-                    f"topic {name!r} cannot keep exactly once; got "
-                    "unclean.leader.election.enable=true, so a copy that is behind may become the "
-                    "newest, without what was acknowledged; expected false",
+                    f"topic {name!r} cannot guarantee exactly once; got "
+                    "unclean.leader.election.enable=true, so a replica that is behind may become "
+                    "the leader without records that were acknowledged; expected false",
                     topic=name,
                 )
         if self.name not in topics:
@@ -608,7 +612,7 @@ class LedgerTopic:
         if partitions != 1 or policy != "compact":
             raise SchemaDrift(
                 f"topic {self.name!r} cannot hold a ledger; got {partitions} partitions and "
-                f"cleanup.policy={policy}; expected one partition and compact; without that "
+                f"cleanup.policy={policy}; expected one partition and compact; otherwise "
                 "retention may delete the ledger",
                 topic=self.name,
             )
@@ -625,10 +629,10 @@ class LedgerTopic:
             name = error.args[0].name()
             if name == "TOPIC_EXCEPTION":
                 raise SchemaDrift(
-                    f"the ledger of a KafkaSink to {self._topic!r} cannot be made: the broker "
-                    f"refuses the topic {self.name!r}; got {error.args[0].str()!r}; expected "
-                    "a name of at most 249 characters that no other topic has with '.' and "
-                    "'_' taken for one; nothing was written; choose another topic",
+                    f"the ledger of a KafkaSink to {self._topic!r} cannot be created: the broker "
+                    f"refuses the topic {self.name!r}; got {error.args[0].str()!r}; expected a "
+                    "name of at most 249 characters that differs from all other topics by more "
+                    "than '.' instead of '_'; nothing was written; choose another topic",
                     topic=self.name,
                 ) from error
             if name != "TOPIC_ALREADY_EXISTS":
@@ -724,13 +728,14 @@ class LedgerTopic:
             if (version := parts.pop("version")) > VERSION:
                 raise SchemaVersionError(
                     f"the ledger in topic {self.name!r} has version {version}; expected at most "
-                    f"{VERSION}; a newer txtopo wrote it; upgrade this one",
+                    f"{VERSION}; a newer txtopo wrote it; upgrade this installation",
                     topic=self.name,
                 )
             return Ledger.of(parts)
         except (ValueError, TypeError, KeyError) as error:
             raise CorruptNodeError(
                 f"the last record of topic {self.name!r} is not a ledger; got {data!r:.200} "
-                f"({error}); who else writes there? bring back the last one of txtopo's",
+                f"({error}); which other program writes there? restore the last record that "
+                "txtopo wrote",
                 topic=self.name,
             ) from error

@@ -113,10 +113,10 @@ class Beginnings:
             for name, state in component.states.items():
                 at = (component.id, name)
                 if component.traits.state is not None:
-                    how = "empty, since it is a sink, to which nothing is sent"
+                    how = "empty, because it is a sink, to which nothing is sent"
                     found[at] = self._empty(state, how, exact=True)
                 elif at in added:
-                    found[at] = self._empty(state, "empty, since it is new", exact=True)
+                    found[at] = self._empty(state, "empty, because it is new", exact=True)
                 else:
                     found[at] = self._kept(at, state)
         return found
@@ -146,19 +146,19 @@ class Beginnings:
             self._read[place] = self._opened(state)
         if (read := self._read[place]) is None:
             why = (
-                f"the table of {in_words(name)} is missing or empty, and had rows in another store"
+                f"the table of {in_words(name)} is missing or empty, but had rows in another store"
             )
             return self._empty(state, "empty, as its table is", exact=False, refused=why)
         if (other := read.owner) != self._topology_id:
             why = f"the table of {in_words(name)} belongs to topology {other!r}"
-            how = "empty, since its table belongs to another topology"
+            how = "empty, because its table belongs to another topology"
             return self._empty(state, how, exact=False, refused=why)
         change = None
         if (text := declaration(read.table)) != declaration(table):
             try:
                 change = table_change(text, table, in_words(name))
             except SchemaDrift as error:
-                how = "empty, since its table has other columns"
+                how = "empty, because its table has different columns"
                 return self._empty(state, how, exact=False, refused=str(error))
         rows, how = replace(read.view.rows, change=change), read.view.how
         if not read.is_snapshot:

@@ -133,7 +133,7 @@ class _Forget:
             return None
         return (
             f"{SAME_PROGRAM}; or, if that program is gone, forget it with "
-            "Config(allow_change=True), which releases the states of this one only"
+            "Config(allow_change=True), which releases only the states of this one"
         )
 
     def look(self, session: OperatorSession) -> VerbSteps:
@@ -187,7 +187,7 @@ def _not_released(session: OperatorSession) -> str:
     others = [each.text for each in found if each.change in (ChangeKind.STATES, ChangeKind.COLUMNS)]
     if not others:
         return ""
-    return f"; not released, since the program has another state or none: {'; '.join(others)}"
+    return f"; not released, because the program has a different state or none: {'; '.join(others)}"
 
 
 def _release_step(session: OperatorSession, name: str, ledger: Ledger) -> VerbStep:

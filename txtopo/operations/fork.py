@@ -178,16 +178,16 @@ class _Fork:
         if self.at is not None and not 1 <= self.at <= committed:
             raise StateUsageError(
                 f"cannot fork {id!r} at txid {self.at}; expected one from 1 to {committed}, the "
-                "last one that is committed",
+                "last committed txid",
                 txid=self.at,
                 committed_txid=committed,
             )
 
     def _exists(self, session: OperatorSession, contents: JournalContents) -> StateUsageError:
         return StateUsageError(
-            f"there is a topology {session.graph.id!r} already, with txid {contents.current - 1} "
-            "as its last committed one; expected an id that is not in use; choose another, or "
-            "give that topology up with txtopo.operations.forget and drop its tables",
+            f"topology {session.graph.id!r} already exists, with txid {contents.current - 1} as "
+            "its last committed one; expected an unused id; choose another, or give up that "
+            "topology with txtopo.operations.forget and drop its tables",
             topology=session.graph.id,
             committed_txid=contents.current - 1,
         )
@@ -283,10 +283,11 @@ class _Fork:
                 return
             raise StateUsageError(
                 f"state {name!r} holds a copy of txid {txid} from before another attempt wrote "
-                f"that txid of {self.topology.id!r} again; got attempt {moment.batch.attempt} now; "
-                "was it rewound meanwhile? expected a copy of the same attempt; give the fork up "
-                f"with txtopo.operations.forget of {session.graph.id!r}, and fork into another "
-                "store; or, without at=, let the original commit another txid and call this again",
+                f"that txid of {self.topology.id!r} again; got attempt {moment.batch.attempt} "
+                "now; was it rewound in the meantime? expected a copy of the same attempt; give "
+                f"up the fork with txtopo.operations.forget of {session.graph.id!r}, and fork "
+                "into another store; or, without at=, let the original commit another txid and "
+                "call this again",
                 state=name,
                 txid=txid,
             )
@@ -294,9 +295,10 @@ class _Fork:
             return
         raise StateUsageError(
             f"state {name!r} is in mode 'log' and holds a copy of txid {ledger.txid}, which other "
-            f"states of {self.topology.id!r} no longer have; expected one of txid {txid}; give the "
-            f"fork up with txtopo.operations.forget of {session.graph.id!r}, and fork into another "
-            "store; deactivate the original meanwhile, or use one database for all copies",
+            f"states of {self.topology.id!r} no longer have; expected a copy of txid {txid}; give "
+            f"up the fork with txtopo.operations.forget of {session.graph.id!r}, and fork into "
+            "another store; deactivate the original during the copy, or use one database for all "
+            "copies",
             state=name,
             txid=txid,
         )
@@ -308,8 +310,8 @@ class _Fork:
         txid = noted.attempt.txid
         if missing := _not_copied(session.ledgers(), txid):
             raise StateUsageError(
-                f"state {missing[0]!r} holds no copy of txid {txid}; expected that of the step "
-                "before; was its table changed meanwhile? call fork again",
+                f"state {missing[0]!r} holds no copy of txid {txid}; expected the copy of the "
+                "previous step; was its table changed in the meantime? call fork again",
                 state=missing[0],
                 txid=txid,
             )
@@ -378,10 +380,10 @@ def _taken(session: OperatorSession, name: str, ledger: Ledger) -> TxtopoError:
     table, url = session.table(name).name, _states(session.graph)[name].shown_url
     if ledger.topology == session.graph.id:
         return StateUsageError(
-            f"table {table!r} of state {name!r} in {url} was claimed for {session.graph.id!r} "
-            "already, of which ZooKeeper knew nothing; expected no such table; is another call of "
-            "fork at work? call this again; or, if it is left from a ZooKeeper that was wiped, "
-            "drop the table and its row in the ledger",
+            f"table {table!r} of state {name!r} in {url} is already claimed for "
+            f"{session.graph.id!r}, which ZooKeeper does not list; expected no such table; is "
+            "another fork running? call this again; or, if the table is left over from a "
+            "ZooKeeper that was wiped, drop the table and its row in the ledger",
             state=name,
         )
     return ForeignStateError(
@@ -410,8 +412,8 @@ def _notes(graph: Graph) -> Iterator[str]:
             yield f"in its program, spout {spout.id!r} has {renamed}"
         if spout.id in own:
             yield (
-                f"the emitters of spout {spout.id!r} are your own: if they commit at the source, "
-                "both topologies do"
+                f"spout {spout.id!r} has your own emitters: if they commit to the source, both "
+                "topologies do"
             )
 
 
@@ -423,7 +425,7 @@ def _forked(graph: Graph, id: str, to: str | Mapping[str, str]) -> Graph:
     """
     if id == graph.id:
         raise StateUsageError(
-            f"a fork needs an id of its own; got {id!r}, that of the topology; choose another",
+            f"a fork needs its own id; got {id!r}, the id of the topology; choose another",
             topology=id,
         )
     states = _states(graph)
@@ -474,13 +476,13 @@ def _refused(graph: Graph, to: str | Mapping[str, str]) -> Iterator[str]:
             full = f"{component.id}.{name}"
             if state.origin != "made":
                 yield (
-                    f"state {full!r} is in a table of your own, which may have other columns; got "
-                    f"create=False or add_columns=True; expected a table that txtopo has made"
+                    f"state {full!r} is in your own table, which may have other columns; got "
+                    "create=False or add_columns=True; expected a table that txtopo has made"
                 )
             elif letters and isinstance(to, str):
                 yield (
-                    f"state {full!r} takes dead letters, which somebody deals with; expected a "
-                    f"store for it by name, as {full}=URL, and for each other state as well"
+                    f"state {full!r} holds dead letters, which someone processes; expected a "
+                    f"separate store for it, as {full}=URL, and one for each other state"
                 )
             elif not isinstance(to, str) and full not in to:
                 yield f"state {full!r} has no store in the fork; expected {full}=URL"

@@ -98,8 +98,8 @@ class Original:
         if snapshot.is_snapshot or held_ledger(self.session.backends[name]) == snapshot.ledger:
             return
         raise StoreUnavailable(
-            f"state {name!r} was written while it was read, and its store has no snapshots; "
-            "expected that nobody runs the topology meanwhile; stop it, and call this again",
+            f"state {name!r} was written while it was being read, and its store has no snapshots; "
+            "expected the topology not to run at the same time; stop it, and call this again",
             state=name,
         )
 
@@ -181,20 +181,19 @@ class Original:
         while (current := self._current()) <= txid:
             if self._now() >= until_s:
                 return (
-                    f"the states hold txid {txid}, and txid {current - 1} is the last one that is "
-                    "committed"
+                    f"the states hold txid {txid}, and txid {current - 1} is the last committed one"
                 )
             self._sleep(AGAIN_S)
         node = self.session.state.get(batch_path(txid))
         if node is not None:
             return batch_of(batch_path(txid), txid, node)
         if not wanted:
-            return f"txid {txid} was left behind while it was read"
+            return f"txid {txid} was superseded while it was being read"
         raise StateUsageError(
-            f"it is not known where the spouts of {self.session.graph.id!r} were after txid "
-            f"{txid}; ZooKeeper no longer has its metadata, and txid {current - 1} is the last one "
-            "that is committed; expected a later txid; Config.history_txids says how many are kept "
-            f"from now on, got {self.session.config.history_txids}",
+            f"it is unknown where the spouts of {self.session.graph.id!r} were after txid {txid}; "
+            f"ZooKeeper no longer has its metadata, and txid {current - 1} is the last committed "
+            "one; expected a later txid; Config.history_txids says how many are kept from now "
+            f"on, got {self.session.config.history_txids}",
             txid=txid,
             committed_txid=current - 1,
         )
@@ -212,8 +211,8 @@ class Original:
         id = self.session.graph.id
         return StoreUnavailable(
             f"the states of {id!r} did not hold one committed txid at the same moment in "
-            f"{self._wait_s:g} s; {why}; nothing of them was copied; let it come to rest with "
-            f"txtopo deactivate {id}, or stop it, and call this again; if it is stopped, start it "
-            "once until it has committed what was begun",
+            f"{self._wait_s:g} s; {why}; nothing was copied; pause the topology with txtopo "
+            f"deactivate {id}, or stop it, and call this again; if it is stopped, start it once "
+            "until it has committed what it began",
             topology=id,
         )

@@ -90,7 +90,7 @@ def open_past(
         else:
             overlay = OverlayState(session.table(name), PastRows(), ledger)
             is_new = (owner.component, owner.state) in new
-            how = "empty, since it is new" if is_new else "empty, since it is a sink"
+            how = "empty, because it is new" if is_new else "empty, because it is a sink"
             past = PastState(overlay, None, how, None)
         found[owner.component, owner.state] = past
     return first, found

@@ -105,7 +105,7 @@ def check_stamp(graph: Graph, txid: int, stamp: Mapping[str, Json] | None) -> No
         missing.append("the planned time")
     if missing:
         raise StateUsageError(
-            f"txid {txid} was planned without what the program asks for; got no "
+            f"txid {txid} was planned without what the program needs; it lacks "
             f"{', '.join(map(str, missing))}; expected a txid that a program with it has planned",
             txid=txid,
         )

@@ -230,7 +230,7 @@ def _texts(work: VerbSteps) -> tuple[str, ...]:
     names = ", ".join(repr(name) for name in work.ledgers)
     claims = "claim the next epoch in ZooKeeper" + (f" and in the ledgers of {names}" * bool(names))
     if work.makes_topology:
-        claims += f"; {CURRENT} says from then on that the topology is being made"
+        claims += f"; {CURRENT} says from then on that the topology is being created"
     return (claims, *texts)
 
 
@@ -254,8 +254,8 @@ def _claim(
         after = now[name]
         if after is not None and (before or Ledger("", 0)).writer != after.writer:
             raise StateUsageError(
-                f"state {name!r} was written to meanwhile; it held {before} and holds {after}; "
-                "that writer is fenced now; make a new plan",
+                f"state {name!r} was written to in the meantime; it held {before} and holds "
+                f"{after}; that writer is fenced now; make a new plan",
                 state=name,
             )
     return claim
@@ -324,7 +324,7 @@ def _unnamed(session: OperatorSession, value: Json) -> str | None:
         return None
     return (
         f"it does not say where {left_out[0]!r} was, which would begin again with its first "
-        "record; if it has not begun, say {'absent': None, 'cut': {}}"
+        "record; if it has not begun, write {'absent': None, 'cut': {}}"
     )
 
 

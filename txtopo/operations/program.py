@@ -54,7 +54,8 @@ if TYPE_CHECKING:
 
 SAME_PROGRAM = (
     "a verb works on all states and spouts that ran; expected the program that ran; or, if the "
-    "change is meant, start the new one once with Config(allow_change=True) and call this again"
+    "change is intended, start the new one once with Config(allow_change=True) and call this "
+    "again"
 )
 """Why most verbs do not accept another program."""
 
@@ -82,8 +83,8 @@ def changed(
     """Return the error for a verb that got another topology than the one that ran."""
     changes = tuple(each.text for each in found)
     return TopologyChanged(
-        f"{verb} was given another topology than the one that ran as {session.graph.id!r}; "
-        f"{'; '.join(changes)}; nothing was written; {why}",
+        f"{verb} was called with a different topology than the one that ran as "
+        f"{session.graph.id!r}; {'; '.join(changes)}; nothing was written; {why}",
         changes=changes,
     )
 
@@ -116,7 +117,7 @@ def _states_left_out(session: OperatorSession) -> Iterator[Difference]:
             name = in_words((ledger.component, ledger.state))
             yield Difference(
                 ChangeKind.STATES,
-                f"{name} is gone, and its table {table!r} holds txid {ledger.txid}",
+                f"{name} is gone, but its table {table!r} holds txid {ledger.txid}",
             )
 
 

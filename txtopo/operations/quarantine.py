@@ -118,7 +118,7 @@ class _Quarantine:
         return VerbSteps(
             [
                 VerbStep(
-                    f"note in {CURRENT} that txid {self.txid} is being taken out, and keep what is "
+                    f"note in {CURRENT} that txid {self.txid} is being removed, and keep what is "
                     f"known of it in {batch_path(self.txid, QUARANTINE)}",
                     partial(self._begin, contents),
                 ),
@@ -137,23 +137,25 @@ class _Quarantine:
         pinned = held.high > current and held.fits and held.first == current
         if pinned and self.txid >= current:
             raise StateUsageError(
-                f"txid {self.txid} cannot be taken out: a state holds "
-                f"{txids_text(current, held.high)}, which are written together or not at all; "
-                "start the topology until it has committed them; if they cannot be committed, call "
-                f"rewind with txid {current - 1}, which takes them back, and start with "
-                "Config(group_txids_max=1): their records come again, and the batch that fails is "
-                "named by its new txid",
+                f"txid {self.txid} cannot be removed: a state holds "
+                f"{txids_text(current, held.high)}, which are written all together or not at all; "
+                "start the topology until it has committed them; if they cannot be committed, "
+                f"call rewind with txid {current - 1}, which takes them back, and start with "
+                "Config(group_txids_max=1): their records are then planned again, and the "
+                "failing batch can be removed by its new txid",
                 txid=self.txid,
                 current=current,
             )
         if self.txid != current:
-            expected = f"expected {current}, the lowest uncommitted one, since commits go in order"
-            advice = "a batch that is committed is undone with rewind, not taken out"
+            expected = (
+                f"expected {current}, the lowest uncommitted one, because commits happen in order"
+            )
+            advice = "to undo a committed batch, use rewind"
             if self.txid > current:
                 before = txids_text(current, self.txid - 1)
                 advice = f"start the topology until it has committed {before}, then call this again"
             raise StateUsageError(
-                f"txid {self.txid} cannot be taken out; {expected}; {advice}",
+                f"txid {self.txid} cannot be removed; {expected}; {advice}",
                 txid=self.txid,
                 current=current,
             )
@@ -166,24 +168,24 @@ class _Quarantine:
         if held not in (self.txid - 1, self.txid) or (held == self.txid and not alone):
             holds = txids_text(ledger.writer.first_txid, held) if ledger is not None else "none"
             raise StateUsageError(
-                f"state {name!r} holds {holds}; expected {self.txid - 1} or {self.txid}; "
-                "call verify, which says what to do first",
+                f"state {name!r} holds {holds}; expected {self.txid - 1} or {self.txid}; call "
+                "verify, which shows what to do first",
                 state=name,
             )
         since = (contents.operation or {}).get("epoch")
         ours = ledger is not None and isinstance(since, int) and ledger.writer_epoch >= since
         if held == self.txid and session.kind(name) == "transactional" and not ours:
             raise StateUsageError(
-                f"state {name!r} holds txid {self.txid} already and is transactional: it keeps no "
-                "earlier values, so it cannot take the batch back; repair what stops the other "
-                "states and start the topology",
+                f"state {name!r} already holds txid {self.txid} and is transactional: it keeps no "
+                "earlier values, so it cannot undo the batch; fix what stops the other states "
+                "and start the topology",
                 state=name,
             )
         why = session.missing_undo(name) if held == self.txid and not ours else None
         if why is not None:
             raise StateUsageError(
-                f"state {name!r} holds txid {self.txid} already and cannot take it back: {why}; "
-                "repair what stops the other states and start the topology",
+                f"state {name!r} already holds txid {self.txid} and cannot undo it: {why}; fix "
+                "what stops the other states and start the topology",
                 state=name,
             )
 
@@ -200,11 +202,11 @@ class _Quarantine:
             if known is not None and complete:
                 return known
             raise StateUsageError(
-                f"it is not known where txid {self.txid} ends; "
+                f"it is unknown where txid {self.txid} ends; "
                 + ("it was never planned" if known is None else "it was never processed, and ")
                 + ("" if known is None else "its emitters decide in the tasks where it ends")
                 + f"; expected end={metadata_form(session)} with the position in each partition "
-                "behind the records that cannot be processed",
+                "after the records that cannot be processed",
                 txid=self.txid,
             )
         given = checked_metadata(session, self.txid, self.end, given=True)

@@ -129,9 +129,9 @@ class _RepairNode:
             if self.value in (None, node.value):
                 return VerbSteps()
             raise StateUsageError(
-                f"node {self.path} can be read and is not overwritten; got {self.value!r:.200}; "
-                f"it holds {node.value!r:.200}; expected no value; rewind and rebuild change what "
-                "is there",
+                f"node {self.path} is readable, so it is not overwritten; got "
+                f"{self.value!r:.200}; it holds {node.value!r:.200}; expected no value; to change "
+                "what is there, use rewind or rebuild",
                 path=self.path,
             )
         errors = [e for e in reading.ledgers.values() if isinstance(e, TxtopoError)]
@@ -140,7 +140,7 @@ class _RepairNode:
         if self.path == EPOCH:
             return self._epoch(session, reading)
         if not isinstance(epoch := reading.nodes[EPOCH], Node):
-            raise self._unknown(f"{EPOCH} cannot be read either; restore that first")
+            raise self._unknown(f"{EPOCH} cannot be read either; restore that node first")
         if self.path == CURRENT:
             return self._current(reading, epoch)
         if self.path == DESIRED:
@@ -202,7 +202,7 @@ class _RepairNode:
         if len(tokens) > 1:
             raise self._unknown(
                 f"the ledgers name several ensembles, {', '.join(map(repr, sorted(tokens)))}; "
-                "say which in value={'epoch': …, 'ensemble': …}"
+                "choose one with value={'epoch': …, 'ensemble': …}"
             )
         return tokens.pop() if tokens else ""
 
@@ -233,7 +233,7 @@ class _RepairNode:
     def _current_of(self, reading: Reading, ledgers: Sequence[Ledger], held: HeldTxids) -> int:
         low, high = held.low, held.high
         if not reading.ledgers:
-            raise self._unknown("the topology has no state, so no ledger says what is committed")
+            raise self._unknown("the topology has no state, so no ledger shows what is committed")
         if not held.fits:
             raise self._unknown(f"the states are too far apart: they hold txid {low} to {high}")
         if high > low or not high:
@@ -262,8 +262,8 @@ class _RepairNode:
     def _desired(self, session: OperatorSession) -> VerbSteps:
         if self.value is None:
             raise self._unknown(
-                "nothing else says whether the topology is to run, and it is "
-                "{'status': 'running', 'command': 0} unless somebody asked"
+                "no other node records whether the topology should run, and it is {'status': "
+                "'running', 'command': 0} unless somebody asked"
             )
         given = desired_of(Node(self.value, 0))
         # Numbers of commands must not be reused, so no known number may be higher than this.
@@ -277,7 +277,7 @@ class _RepairNode:
     def _batch(self, session: OperatorSession, reading: Reading) -> VerbSteps:
         txid, current = txid_of(self.path), reading.current
         if current is None:
-            raise self._unknown(f"{CURRENT} cannot be read either; restore that first")
+            raise self._unknown(f"{CURRENT} cannot be read either; restore that node first")
         there = reading.values(BATCHES)
         held = max((e.txid for e in reading.ledgers.values() if isinstance(e, Ledger)), default=0)
         missing = reading.nodes.get(self.path) is None
@@ -315,7 +315,7 @@ class _RepairNode:
     def _unknown(self, why: str) -> StateUsageError:
         return StateUsageError(
             f"node {self.path} cannot be restored; got value={self.value!r:.200}; {why}; expected "
-            "value=… as an earlier show(), a log or a snapshot of ZooKeeper had it",
+            "value=… with its content from an earlier show(), a log or a snapshot of ZooKeeper",
             path=self.path,
         )
 

@@ -187,7 +187,7 @@ class Replay:
         except OSError as error:
             raise StateUsageError(
                 f"the rows cannot be written to {str(folder)!r}: {error}; expected a folder that "
-                "can be made or written",
+                "can be created or written",
                 path=str(folder),
             ) from error
         return written
@@ -258,13 +258,13 @@ class _Replaying:
         for spout in self._session.graph.spouts:
             id, kind = spout.id, spout.spout_kind
             if not metadata.takes_part(id):
-                found[id] = f"{NOT_COMPARED}: it took no part in this txid"
+                found[id] = f"{NOT_COMPARED}: it was not part of this txid"
             elif id not in brought:
                 found[id] = (
-                    f"{NOT_COMPARED}: a replay of {kind.text} {id!r} may bring another batch"
+                    f"{NOT_COMPARED}: a replay of {kind.text} {id!r} may deliver another batch"
                 )
             elif not known or id not in known:
-                found[id] = f"{NOT_COMPARED}: no content of it was stored"
+                found[id] = f"{NOT_COMPARED}: its content was not stored"
             elif (part := kind.differing(known[id], brought[id])) is not None:
                 then, now = known[id].get(part), brought[id].get(part)
                 found[id] = f"{DIFFERS} in {kind.part} {part}: got {now}, committed was {then}"
@@ -276,7 +276,7 @@ class _Replaying:
             if id in found:
                 continue
             if not known or id not in known:
-                found[id] = f"{NOT_COMPARED}: no answers of it were stored"
+                found[id] = f"{NOT_COMPARED}: its answers were not stored"
             elif known[id] != parts:
                 found[id] = f"{DIFFERS} in its answers: got {parts}, committed was {known[id]}"
             else:
@@ -318,7 +318,7 @@ class _Replaying:
             return EQUAL if whole else f"{EQUAL} in the keys that it wrote, of a large table"
         key, component = keys[0], self._session.owners[name].component
         if component not in self._session.graph.repeating:
-            return f"{NOT_COMPARED}: an opaque spout may have brought another batch"
+            return f"{NOT_COMPARED}: an opaque spout may have delivered another batch"
         return (
             f"{DIFFERS} in {len(keys)} of {len({**ours, **theirs})} keys, as {key!r:.100}: got "
             f"{ours.get(key)!r:.200}, committed was {theirs.get(key)!r:.200}"

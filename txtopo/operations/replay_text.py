@@ -6,10 +6,11 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
+from txtopo.errors import count_text
 from txtopo.log_records import printable
 from txtopo.metadata import Json
 from txtopo.operations.replay import ROWS_SHOWN, Replay, StateChanges
-from txtopo.operations.shown_rows import CHARACTERS_MAX, count_text, raised_lines, row_json
+from txtopo.operations.shown_rows import CHARACTERS_MAX, raised_lines, row_json
 from txtopo.state.plain_values import json_of
 from txtopo.tuples import Fields
 
@@ -77,10 +78,10 @@ def _lines(found: Replay, component: str | None) -> Iterator[str]:
     status = "committed" if found.committed else "not committed"
     yield f"txid {attempt.txid} of topology {found.topology_id!r}, attempt {attempt}, {status}"
     if attempt.txid != found.txid:
-        yield f"  txid {found.txid} was not reached, since this one has to be computed before it"
+        yield f"  txid {found.txid} was not reached, because this one has to be computed first"
     if found.first_txid < attempt.txid:
         earlier = txids_text(found.first_txid, attempt.txid - 1)
-        yield f"  computed after {earlier}, since the states are read from before them"
+        yield f"  computed after {earlier}, because the states are read as they were before"
     for id, tuples in _components(found, component):
         yield f"component {id!r}"
         for kind, streams in (("received", tuples.received), ("emitted", tuples.emitted)):

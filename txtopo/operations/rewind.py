@@ -184,7 +184,7 @@ class _Rewind:
         return VerbSteps(
             [
                 VerbStep(
-                    f"note in {CURRENT} that the states are being taken back",
+                    f"note in {CURRENT} that the states are being rewound",
                     lambda claim: claim.write(note_begun(self, contents.current)),
                 ),
                 *([restore] if groups else []),
@@ -230,7 +230,7 @@ class _Rewind:
         if session.kind(name) == "transactional":
             return f"state {name!r} is transactional and keeps no earlier values"
         if held == last and (why := session.missing_undo(name)) is not None:
-            return f"state {name!r} cannot take back what it holds: {why}"
+            return f"state {name!r} cannot undo what it holds: {why}"
         if self.txid == first - 1:
             return None
         try:
@@ -248,7 +248,7 @@ class _Rewind:
         batch = contents.batches.get(self.txid)
         if batch is None:
             raise StateUsageError(
-                f"it is not known where the source stood after txid {self.txid}; ZooKeeper has the "
+                f"the position of the source after txid {self.txid} is unknown; ZooKeeper has the "
                 f"metadata of {ranges_text(contents.batches)}; expected "
                 f"metadata={metadata_form(session)}; Config.history_txids says how many are kept "
                 "from now on",
@@ -326,8 +326,8 @@ class _Rebuild:
         if ledgers and not any(held.values()):
             return None
         return (
-            "rebuild takes another one only to begin again, with each of its states in a new "
-            f"table; its states hold {held}; {SAME_PROGRAM}"
+            "rebuild accepts a different program only to begin again, with each of its states in "
+            f"a new table; its states hold {held}; {SAME_PROGRAM}"
         )
 
     def look(self, session: OperatorSession) -> VerbSteps:
@@ -409,10 +409,10 @@ class _Rebuild:
                 f"{batch.attempt.term!r}, and the states hold {wrote}"
             )
         raise StateUsageError(
-            f"it is not known where the source stood after txid {txid}, which the states hold; "
+            f"the position of the source after txid {txid}, which the states hold, is unknown; "
             f"ZooKeeper has the metadata of {ranges_text(contents.batches)}{other}; expected "
-            f"metadata={{{txid}: {metadata_form(session)}}}, from an earlier show(), or as you "
-            "know it from the source",
+            f"metadata={{{txid}: {metadata_form(session)}}}, from an earlier show(), or from what "
+            "the source shows",
             txid=txid,
         )
 
@@ -431,10 +431,10 @@ def _check_attempt(txid: int, given: Json, writers: Collection[TransactionAttemp
     if attempt not in writers:
         wrote = ", ".join(f"{each} of term {each.term!r}" for each in writers)
         raise StateUsageError(
-            f"metadata of txid {txid} is of another attempt; got that of {attempt} of term "
+            f"metadata of txid {txid} belongs to another attempt; got that of {attempt} of term "
             f"{attempt.term!r}; expected that of {wrote}, which the states hold: another attempt "
-            "may have ended elsewhere; give that of an earlier show(), or as you know it from the "
-            "source, without 'attempt'",
+            "may have ended elsewhere; give that of an earlier show(), or as you know it from "
+            "the source, without 'attempt'",
             txid=txid,
         )
 
@@ -454,8 +454,8 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
             )
     if not ledgers:
         raise StateUsageError(
-            f"topology {session.graph.id!r} has no state, so no ledger says what is committed; "
-            "expected one; restore single nodes with repair_node",
+            f"topology {session.graph.id!r} has no state, so no ledger shows what is committed; "
+            "expected at least one; restore single nodes with repair_node",
             topology=session.graph.id,
         )
     held = HeldTxids.of(ledgers.values())
@@ -464,7 +464,7 @@ def _held(session: OperatorSession, ledgers: Mapping[str, Ledger | None]) -> Hel
         raise StateUsageError(
             f"the states are too far apart; they hold {txids}; expected txids that differ by at "
             "most one, or by one group that was written together; restore those behind from a "
-            "newer backup, or all from backups of one moment",
+            "newer backup, or all of them from backups of the same moment",
             held=txids,
         )
     return held
@@ -516,8 +516,8 @@ def _writer(ledgers: Mapping[str, Ledger | None], txid: int) -> TransactionAttem
             f"{name!r} from {each} of term {each.term!r}" for name, each in found.items()
         )
         raise TwoHistoriesError(
-            f"the states hold txid {txid} from several attempts, whose batches may be others: "
-            f"{shown}; expected one attempt; restore them from backups of one moment",
+            f"the states hold txid {txid} from several attempts, whose batches may differ: "
+            f"{shown}; expected one attempt; restore them from backups of the same moment",
             txid=txid,
         )
     # No ledger holds attempt 0 of epoch 0.

@@ -82,9 +82,9 @@ class Scratch:
 
     def _refused(self, state: State, why: str) -> StateUsageError:
         return StateUsageError(
-            f"table {state.table!r} of {state.shown_url} {why}; expected a store that does not "
-            "have the tables that a trial makes; name another store, or drop the table of an "
-            "earlier trial",
+            f"table {state.table!r} of {state.shown_url} {why}; expected a store without the "
+            "tables that a trial creates; use another store, or drop the table of an earlier "
+            "trial",
             state=state.table,
             path=state.shown_url,
         )

@@ -227,7 +227,7 @@ class OperatorSession:
         if leadership is None:
             raise CoordinatorActive(
                 f"a coordinator of topology {self.graph.id!r} leads: {self.state.leader()}; "
-                "expected none while an operator works; stop that run first; if it was killed on "
+                "expected none during an operation; stop that run first; if it was killed on "
                 f"another machine, wait {self.config.zookeeper.session_timeout_s:g} s until its "
                 "session ends",
                 leader=self.state.leader(),
@@ -304,7 +304,7 @@ def open_operator_session(
     """
     if config.zookeeper.hosts == "memory" and access.ensemble is None:
         raise ConfigError(
-            "zookeeper='memory' ends with the process of a run, so there is nothing to "
+            "zookeeper='memory' is lost when the process of a run ends, so there is nothing to "
             "operate on; expected the ensemble of that run in Access(ensemble=…), or a real "
             "ZooKeeper"
         )
@@ -530,7 +530,7 @@ def read(session: OperatorSession) -> Reading:
 def holder(ledger: Ledger) -> str:
     """Return the owner that a ledger names, as text for a plan that takes over the state."""
     if ledger.topology == RELEASED:
-        return "nobody, since it was released"
+        return "nobody, because it was released"
     return f"{ledger.owner}, with epochs of ensemble {ledger.ensemble!r}"
 
 

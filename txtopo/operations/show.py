@@ -146,7 +146,7 @@ class Overview:
             f"  epoch        {self.epoch}",
             f"  ensemble     {self.ensemble or 'none'}",
             f"  current      {self.current}",
-            f"  desired      {self.desired or 'not known'}",
+            f"  desired      {self.desired or 'unknown'}",
         ]
         if self.operation is not None:
             lines.append(f"  under way    {json.dumps(self.operation)}")
@@ -165,7 +165,7 @@ class Overview:
         lines += [
             f"  state        {name!r}: {_ledger_text(each)}" for name, each in self.states.items()
         ]
-        lines.append(f"  lag          {self.lag if self.lag else 'not known, or none'}")
+        lines.append(f"  lag          {self.lag if self.lag else 'unknown, or none'}")
         return "\n".join(lines)
 
 
@@ -218,7 +218,7 @@ def _ledger_text(ledger: Ledger | TxtopoError | None) -> str:
     return f"txid {last} of {ledger.writer}{group}, epoch {ledger.epoch}, belongs to {owner}"
 
 
-BRING_BACK = "bring it back, then verify again"
+BRING_BACK = "restore it, then verify again"
 RESTORE = "restore the newer side, or call rebuild"
 
 
@@ -239,8 +239,9 @@ def _nodes(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
     if found := _differences(session):
         yield Finding(
             EPOCH,
-            f"the topology is another one: {'; '.join(each.text for each in found)}",
-            f"start the old one, or, if the change is meant, once with {setting_for(found)}",
+            f"the topology has changed: {'; '.join(each.text for each in found)}",
+            "start the old one, or, if the change is intended, start once with "
+            f"{setting_for(found)}",
         )
 
 
@@ -304,7 +305,7 @@ def _ledger(
         yield Finding(
             name,
             f"takes its epochs from ensemble {ledger.ensemble!r}; this ZooKeeper is {token!r}",
-            "point to the right ZooKeeper, or call rebuild",
+            "use the right ZooKeeper, or call rebuild",
         )
     counted_here = ledger.ensemble in ("", token) or not token
     known = not isinstance(reading.nodes[EPOCH], TxtopoError)
@@ -312,7 +313,7 @@ def _ledger(
         yield Finding(
             name,
             f"was claimed by epoch {ledger.epoch}; ZooKeeper knows {reading.epoch or 'none'}",
-            "point to the right ZooKeeper, or call rebuild",
+            "use the right ZooKeeper, or call rebuild",
         )
     elif counted_here and known and (error := _restored(session, reading, name, ledger)):
         yield Finding(name, str(error), RESTORE)
@@ -421,7 +422,7 @@ def _witnesses(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
             with session.backends[name].snapshot() as snapshot:
                 check_witness(snapshot, session.table(name), name)
         except TxtopoError as error:
-            remedy = "bring back table and ledger as of one moment, then verify again"
+            remedy = "restore table and ledger as of the same moment, then verify again"
             yield Finding(name, str(error), remedy)
 
 
@@ -432,7 +433,7 @@ def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
         try:
             held, beyond = _beyond(session, name)
         except PromiseError as error:
-            remedy = "give verify the program that ran, or restore the table"
+            remedy = "call verify with the program that ran, or restore the table"
             yield Finding(name, f"its rows cannot be read: {error}", remedy)
             continue
         if beyond:
@@ -441,8 +442,8 @@ def _rows(session: OperatorSession, reading: Reading) -> Iterator[Finding]:
                 name,
                 f"{len(beyond)} rows are of later txids than its ledger, which holds {held}; the "
                 f"first is {key!r:.100} of txid {txid}",
-                "somebody writes past the ledger, or the ledger alone was restored; restore table "
-                "and ledger from one backup, then call rebuild",
+                "something writes without the ledger, or only the ledger was restored; restore "
+                "table and ledger from the same backup, then call rebuild",
             )
 
 

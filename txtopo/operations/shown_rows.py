@@ -17,11 +17,6 @@ CHARACTERS_MAX = 1_000
 """Longer texts in rows are truncated."""
 
 
-def count_text(number: int, what: str) -> str:
-    """Return a number of things in words, such as ``"1 row"`` and ``"2 rows"``."""
-    return f"{number} {what}{'' if number == 1 else 's'}"
-
-
 def row_json(fields: Fields, values: Key | Values | None) -> Json:
     """Return values by the name of their column; None for no row."""
     if values is None:

@@ -68,15 +68,15 @@ class StoredHistory:
             return found
         there, kept = ranges_text(self.txids()), self._session.config.history_txids
         if txid < 1 or txid >= self.current:
-            why = "it was not planned yet" if txid >= 1 else "txids begin with 1"
+            why = "it was not planned yet" if txid >= 1 else "txids begin at 1"
         else:
             why = (
-                f"it is gone: history_txids={kept} keeps {kept} before the last group; a run with "
-                "a larger Config(history_txids=…) keeps more from then on"
+                f"it was deleted: history_txids={kept} keeps {kept} before the last group; a run "
+                "with a larger Config(history_txids=…) keeps more from then on"
             )
         raise StateUsageError(
             f"txid {txid} of topology {self._session.graph.id!r} cannot be replayed; {why}; "
-            f"ZooKeeper has {there}; expected one of these",
+            f"ZooKeeper has {there}; expected one of those",
             txid=txid,
         )
 
@@ -89,9 +89,9 @@ class StoredHistory:
         found = self.check(txid)
         if found.verb is not None:
             raise StateUsageError(
-                f"txid {txid} of topology {self._session.graph.id!r} cannot be replayed; it has no "
-                f"batch: {found.verb} wrote it, without a record of the sources; expected a txid "
-                "that was processed",
+                f"txid {txid} of topology {self._session.graph.id!r} cannot be replayed; it has "
+                f"no batch, because {found.verb} wrote it without a record of the sources; "
+                "expected a txid that was processed",
                 txid=txid,
                 verb=found.verb,
             )

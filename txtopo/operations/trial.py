@@ -56,7 +56,7 @@ if TYPE_CHECKING:
     from txtopo.state.backend import StateTable
     from txtopo.topology.graph import Graph
 
-REFUSED = "a start would refuse this program, whatever is allowed"
+REFUSED = "a start would refuse this program with any allow_change"
 
 
 def trial(
@@ -97,8 +97,8 @@ def trial(
     """
     if against is not None and against.id != topology.id:
         raise StateUsageError(
-            f"the programs are of two topologies; got {topology.id!r} and {against.id!r}; expected "
-            "one id, since both compute its txids",
+            f"the programs belong to different topologies; got {topology.id!r} and "
+            f"{against.id!r}; expected one id, because both compute its txids",
             got=topology.id,
             expected=against.id,
         )
@@ -108,7 +108,7 @@ def trial(
         last = history.current - 1 if last is None else last
         if first > last:
             raise StateUsageError(
-                f"there is nothing to compute; got first txid {first}, which is after {last}; "
+                f"there are no txids to compute; got first txid {first}, which is after {last}; "
                 f"topology {session.graph.id!r} has committed txids up to {history.current - 1}",
                 txid=first,
             )
@@ -381,7 +381,7 @@ class _Trying:
         found = {}
         for spout in self._graphs[0].spouts:
             if (txid := self._differing_from.get(spout.id)) is not None:
-                found[spout.id] = f"{DIFFERS} from txid {txid} on: it brought other rows"
+                found[spout.id] = f"{DIFFERS} from txid {txid} on: it delivered other rows"
             elif failure is not None:
                 found[spout.id] = f"{NOT_COMPARED}: txid {failure.txid} failed"
             elif spout.id in self._uncompared:

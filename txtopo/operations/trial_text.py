@@ -7,8 +7,9 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from txtopo.attempt import txids_text
+from txtopo.errors import count_text
 from txtopo.metadata import Json
-from txtopo.operations.shown_rows import CHARACTERS_MAX, count_text, raised_lines, row_json
+from txtopo.operations.shown_rows import CHARACTERS_MAX, raised_lines, row_json
 from txtopo.state.plain_values import json_of
 
 if TYPE_CHECKING:
@@ -78,7 +79,7 @@ def _state_lines(name: str, state: TriedState) -> Iterator[str]:
     yield f"state {name!r} begins {state.begins}"
     yield f"  {count_text(state.written, 'key')} written"
     if state.statements:
-        yield f"  {count_text(state.statements, 'statement')} of users, not executed"
+        yield f"  {count_text(state.statements, 'statement')} of user code, not executed"
     compared = state.comparison
     if compared is None:
         yield f"  {state.compared_with}"
@@ -86,7 +87,7 @@ def _state_lines(name: str, state: TriedState) -> Iterator[str]:
     what = f"{count_text(compared.keys, 'key')} compared with {state.compared_with}"
     yield f"  {what}: {count_text(len(compared.differences), 'difference')}"
     if compared.left_out:
-        yield f"  not compared: {', '.join(compared.left_out)}, which only one of them has"
+        yield f"  not compared: {', '.join(compared.left_out)}, which only one program has"
     for title, rows in _kinds(compared):
         if rows:
             yield f"  {title}: {count_text(len(rows), 'row')}"

@@ -19,25 +19,25 @@ from txtopo.tuples import Fields, Stream, Tuple
 class Bolt(HasTraits, ABC):
     """A bolt of an at-least-once topology (Storm ``IRichBolt``).
 
-    Delivery: at least once. When a tree fails or times out, its tuples are processed again, also
-    those that this bolt has processed. So doing the work twice must be harmless.
+    Delivery: at least once. When a tree fails or times out, its tuples are processed again, even
+    those that this bolt has already processed. So it must be safe to repeat the work.
 
-    Who calls it: the framework, in the slot of the task, on one thread that never changes:
-    ``prepare`` once in the life of the slot, then ``execute`` for each tuple, ``cleanup`` when the
-    run stops. Each task has a copy of the prototype, which must be picklable; open clients in
-    ``prepare``. The collector must be used on that thread only. If you start threads, let them put
-    finished tuples into a queue, and ack those in ``execute``, at the latest on a tick.
+    Who calls it: the framework, in the slot of the task, always on the same thread: ``prepare``
+    once in the life of the slot, then ``execute`` for each tuple, ``cleanup`` when the run stops.
+    Each task has a copy of the prototype, which must be picklable; open clients in ``prepare``. The
+    collector must be used on that thread only. If you start threads, let them put finished tuples
+    into a queue, and ack these tuples in ``execute``, on a tick at the latest.
 
-    Durable: nothing. Attributes keep their values from call to call and are lost with the slot; the
-    trees of the tuples that the bolt held then time out, and their spout emits them again.
+    Durable: nothing. Attributes keep their values between calls, and are lost with the slot; then
+    the trees of the tuples that the bolt held time out, and their spout emits them again.
 
-    Not guaranteed: that ``cleanup`` is called when a slot is lost. An exception of ``cleanup`` goes
-    to the listeners (``ErrorReported``).
+    Not guaranteed: that ``cleanup`` is called when a slot is lost. An exception of ``cleanup`` is
+    reported to the listeners (``ErrorReported``).
 
     Attributes:
         output_fields: The fields of the default stream.
         output_streams: The other streams, by name.
-        tick_interval_s: The bolt gets a tick (:func:`txtopo.is_tick`) at this interval in
+        tick_interval_s: The bolt receives a tick (:func:`txtopo.is_tick`) at this interval in
             seconds; None for no ticks.
     """
 

@@ -63,14 +63,14 @@ class ReliableTopology:
         """Run the topology.
 
         Args:
-            spark: The session whose tasks host spouts and bolts; by default the active session. If
-                there is none, the topology runs in this process, except on the carrier
-                ``resident``, which builds a session.
+            spark: The session whose tasks host spouts and bolts; by default, the active one. If
+                there is none, the topology runs in this process, except with the carrier
+                ``resident``, which opens a session.
             config: The settings; default ``AtLeastOnceConfig()``.
             listeners: Called with each event of the run.
-            active: Whether to open spouts and bolts and to emit at once; if False, only after
-                ``activate()`` of the run (Storm's ``INACTIVE``).
-            restart: When to start the run again after a temporary error; never by default. Messages
+            active: Whether to open spouts and bolts and to emit immediately; if False, this waits
+                for ``activate()`` of the run (Storm's ``INACTIVE``).
+            restart: When to restart the run after a temporary error; by default, never. Messages
                 that were not acked are replayed if the source kept them; the memory of bolts is
                 lost.
 
@@ -94,17 +94,17 @@ class ReliableTopology:
     def explain(
         self, config: AtLeastOnceConfig | None = None, spark: SparkSession | None = None
     ) -> Explanation:
-        """Explain what the topology is and how it would run; nothing is started.
+        """Explain what the topology does and how it would run; it starts nothing.
 
-        ``str()`` of the result is a page of text, ``svg()`` and ``mermaid()`` are pictures. A
-        notebook shows the picture of a topology by itself.
+        ``str()`` of the result is a page of text; ``svg()`` and ``mermaid()`` are pictures. A
+        notebook shows the picture automatically.
 
         Args:
             config: The settings; default ``AtLeastOnceConfig()``.
-            spark: The session that it would be started with; by default the active one, if any.
+            spark: The session to start it with; by default, the active one, if any.
 
         Raises:
-            ConfigError: A setting does not fit; :meth:`start` would refuse it as well.
+            ConfigError: A setting does not fit; :meth:`start` would refuse it too.
 
         Example:
             ``print(topology.explain())``
@@ -125,7 +125,7 @@ class TopologyBuilder:
 
     Args:
         id: Id of the topology, for messages and names of threads. It is required with
-            ``AtLeastOnceConfig.zookeeper``, since the drivers elect a leader under it.
+            ``AtLeastOnceConfig.zookeeper``, because the drivers elect a leader under it.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to repair it.
@@ -155,7 +155,7 @@ class TopologyBuilder:
         Args:
             id: Id of the spout.
             spout: A prototype: each task gets a copy of it.
-            parallelism: How many tasks it has.
+            parallelism: The number of its tasks.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong; repair it.
@@ -172,7 +172,7 @@ class TopologyBuilder:
         Args:
             id: Id of the bolt.
             bolt: A prototype: each task gets a copy of it.
-            parallelism: How many tasks it has.
+            parallelism: The number of its tasks.
 
         Returns:
             The declarer of its inputs.
@@ -211,7 +211,7 @@ class TopologyBuilder:
         check_id(what, id)
         if id in self._spouts or id in self._declarers:
             raise TopologyError(
-                f"component id {id!r} is used twice; expected distinct ids; rename one of the two",
+                f"component id {id!r} is used twice; ids must be distinct; rename one of them",
                 component=id,
             )
 

@@ -83,10 +83,10 @@ class _Emitting:
 class OutputCollector(_Emitting):
     """Where a :class:`~txtopo.Bolt` emits and answers for its inputs (Storm ``OutputCollector``).
 
-    Each input must be acked or failed, once, now or many calls later; otherwise its tree times out.
-    Emits, acks and failures are sent within about 100 ms, also while ``execute`` continues, as long
-    as it calls the collector. If it calls nothing for a long time, the last ones may wait until it
-    ends.
+    Each input must be acked or failed once, in the same call or many calls later; otherwise its
+    tree times out. Emits, acks and failures are sent within about 100 ms, even while ``execute`` is
+    running, as long as it calls the collector. If it does not, the last ones may wait until it
+    returns.
 
     Args:
         component: Id of the bolt.
@@ -122,9 +122,9 @@ class OutputCollector(_Emitting):
 
         Args:
             values: One value for each declared field, in order.
-            anchors: The inputs that it follows from: their trees are complete only when this tuple
-                is acked as well. With None it belongs to no tree, and its loss is not noticed.
-                Anchor to an input before you ack it, since its ack may be sent at once.
+            anchors: The inputs from which it results: their trees are complete only once this tuple
+                is acked too. With None, it belongs to no tree, and its loss goes unnoticed. Anchor
+                to an input before you ack it, because its ack may be sent immediately.
             stream: The stream to emit to.
         """
         if self._arity.get(stream) != len(values) or type(values) not in PLAIN_ROWS:
@@ -147,12 +147,12 @@ class OutputCollector(_Emitting):
     ) -> None:
         """Emit one tuple to the given task of every bolt that subscribes to a direct stream.
 
-        ``context.component_tasks(bolt)`` has the numbers of the tasks.
+        ``context.component_tasks(bolt)`` returns the numbers of the tasks.
         """
         self._put_direct(task, values, _as_they_are(anchors), stream)
 
     def ack(self, tuple: Tuple) -> None:
-        """Ack an input, because it is processed. A second ack or fail of an input does nothing."""
+        """Ack an input that has been processed. A second ack or fail of an input does nothing."""
         # Every tuple that a bolt gets is an InputTuple; to check would cost a tenth of the call.
         try:
             inputs: Inputs = tuple.inputs  # type: ignore[attr-defined]
@@ -169,7 +169,7 @@ class OutputCollector(_Emitting):
                 self._leave()
 
     def fail(self, tuple: Tuple) -> None:
-        """Fail the trees of an input now, so that their spouts need not wait for the timeout."""
+        """Fail the trees of an input immediately, instead of waiting for the timeout."""
         if not isinstance(tuple, InputTuple):
             raise self._no_input("failed", tuple)
         if not tuple.inputs.done[tuple.row]:
@@ -179,7 +179,7 @@ class OutputCollector(_Emitting):
                 self._leave()
 
     def reset_timeout(self, tuple: Tuple) -> None:
-        """Restart the timeout of the trees of an input, for work that takes long."""
+        """Restart the timeout of the trees of an input, for work that takes a long time."""
         if not isinstance(tuple, InputTuple):
             raise self._no_input("renewed", tuple)
         self.renewed.append(tuple)
@@ -189,7 +189,7 @@ class OutputCollector(_Emitting):
     def _no_input(self, done: str, given: object) -> EmitError:
         return EmitError(
             f"{self._component!r} {done} what is not an input; got {given!r:.200}; expected one "
-            "tuple that its execute was given",
+            "tuple that was passed to its execute",
             component=self._component,
         )
 
@@ -241,7 +241,7 @@ class SpoutOutputCollector(_Emitting):
     ) -> None:
         """Emit one tuple to the given task of every bolt that subscribes to a direct stream.
 
-        ``context.component_tasks(bolt)`` has the numbers of the tasks.
+        ``context.component_tasks(bolt)`` returns the numbers of the tasks.
         """
         self._put_direct(task, values, message_id if self._ack is None else None, stream)
         self._count(message_id)
@@ -291,8 +291,8 @@ class BasicOutputCollector(BatchOutputCollector):
         names = self._streams[stream].fields.names
         if sorted(given) != sorted(names):
             raise EmitError(
-                f"{self._component!r} emitted a batch with other columns to stream {stream!r}; got "
-                f"{', '.join(given)}; expected {', '.join(names)}",
+                f"{self._component!r} emitted a batch with the wrong columns to stream "
+                f"{stream!r}; got {', '.join(given)}; expected {', '.join(names)}",
                 component=self._component,
                 stream=stream,
             )

@@ -124,8 +124,8 @@ def _check_own_id(id: str, config: AtLeastOnceConfig) -> None:
     if config.zookeeper is not None and id == DEFAULT_ID:
         raise TopologyError(
             f"an at-least-once topology with ZooKeeper needs its own id; got {id!r}, the default "
-            "of TopologyBuilder(); expected another, since the drivers of an id elect one leader; "
-            'write TopologyBuilder("orders")',
+            "of TopologyBuilder(); expected another id, because the drivers of an id elect one "
+            'leader; write TopologyBuilder("orders")',
             topology=id,
         )
 

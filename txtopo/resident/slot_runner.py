@@ -85,7 +85,7 @@ LIMITS = SlotLimits()
 _STANDS = {
     SlotStatus.PAUSED: "its Spark job {} has ended, and the next one follows",
     SlotStatus.STARTING: "its Spark job {} waits for a core",
-    SlotStatus.PREPARING: "the task of its Spark job {} prepares",
+    SlotStatus.PREPARING: "the task of its Spark job {} is preparing",
     SlotStatus.SILENT: "the connection to the task of its Spark job {} was lost",
     SlotStatus.CANCELLED: "its Spark job {} was cancelled, but has not ended",
 }
@@ -404,9 +404,8 @@ class SlotRunner:
         stands = _STANDS[self.slots[missing.slot].status].format(missing.submission)
         return (
             f"slot {missing.slot} has had no working task for {missing.missing_s:.3g} s; "
-            f"{stands}; {known}; expected {len(self.slots)}, one for each slot; look for a lost "
-            "worker or executor; start another one, or use fewer slots with "
-            "Config(slots=…)"
+            f"{stands}; {known}; expected {len(self.slots)}, one for each slot; check for a lost "
+            "worker or executor; start another one, or use fewer slots with Config(slots=…)"
         )
 
     def _facts(self, missing: SlotMissing) -> dict[str, object]:

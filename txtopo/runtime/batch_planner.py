@@ -271,8 +271,8 @@ class BatchPlanner:
             self._outages[spout] = _Outage(failures, until_s, cause)
             if outage is None:
                 text = (
-                    "topology %r: spout %r is out of reach, and absent from txid %d on until it "
-                    "is back, while the others continue; got %s; look at its source"
+                    "topology %r: spout %r is unreachable; batches from txid %d on do without it "
+                    "until it is back, while the others continue; got %s; check its source"
                 )
                 arguments = self._topology_id, spout, txid, cause
                 _logger.warning(text, *arguments, extra=self._log_attributes(spout, txid))
@@ -280,7 +280,7 @@ class BatchPlanner:
         # One that is ready has still to plan.
         if outage is not None and not isinstance(answer, ReadySpout):
             del self._outages[spout]
-            text = "topology %r: spout %r is back at txid %d, after %d asks in vain"
+            text = "topology %r: spout %r is back at txid %d, after %d failed requests"
             asked = self._topology_id, spout, txid, outage.failures
             _logger.info(text, *asked, extra=self._log_attributes(spout, txid))
         return answer
@@ -296,7 +296,7 @@ class BatchPlanner:
             try:
                 own = tell(part)
             except Exception:
-                text = "topology %r: spout %r could not tell its %s"
+                text = "topology %r: spout %r could not report its %s"
                 attributes = self._log_attributes(part.spout_id)
                 arguments = self._topology_id, part.spout_id, what
                 _logger.warning(text, *arguments, exc_info=True, extra=attributes)

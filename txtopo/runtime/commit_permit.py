@@ -115,9 +115,9 @@ class CommitPermit:
 
     def _too_late(self) -> CoordinatorUnavailable:
         return CoordinatorUnavailable(
-            "the last answer of zookeeper is too old to show that this process leads; got none "
+            "the last answer of zookeeper is too old to prove that this process leads; got none "
             f"within {self._counts_s:g} s; expected one right before user code commits "
-            f"{self._attempt}; look at the load of zookeeper and of this machine",
+            f"{self._attempt}; check the load of zookeeper and of this machine",
             txid=self._attempt.txid,
             limit_s=self._counts_s,
         )

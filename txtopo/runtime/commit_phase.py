@@ -391,7 +391,7 @@ class CommitPhase:
                 _logger.warning(text, topology, attempt.txid, lost_there, extra=attributes)
             return planner.lag(metadata, attempt.txid), lost
         except Exception:
-            text = "topology %r: the spout could not tell its lag"
+            text = "topology %r: the spout could not report its lag"
             _logger.warning(text, topology, exc_info=True, extra=attributes)
             return {}, {}
 
@@ -502,9 +502,9 @@ def _refused_together(
 ) -> TxtopoError:
     first, last = group.first_txid, group.txid
     return type(error)(
-        f"{error}; it is of one of {txids_text(first, last)}, which are written together, and "
-        "which another state may hold already; repair the cause and start again; or take them back "
-        f"with txtopo.operations.rewind to txid {first - 1} and start with "
-        "Config(group_txids_max=1), which stops at the batch to blame",
+        f"{error}; it belongs to one of {txids_text(first, last)}, which are written together and "
+        "which another state may already hold; fix the cause and start again; or undo them with "
+        f"txtopo.operations.rewind to txid {first - 1} and start with Config(group_txids_max=1), "
+        "which stops at the batch that causes it",
         **error.facts,
     )

@@ -271,8 +271,8 @@ def too_late(commit: WatchedCommit, batch: int, sent: int) -> str:
     first = commit.attempts[0 if sent else batch].txid
     return (
         f"the commit of {txids_text(first, first + max(0, sent - 1))} did not end in "
-        f"{commit.limit_s:g} s; look for a {'store' if sent else 'committer'} that hangs, or raise "
-        "batch_timeout_s"
+        f"{commit.limit_s:g} s; check for a {'store' if sent else 'committer'} that hangs, or "
+        "raise batch_timeout_s"
     )
 
 

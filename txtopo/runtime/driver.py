@@ -172,7 +172,7 @@ class TopologyDriver:
 
     def _claim(self, journal: Journal) -> Takeover:
         id = self._context.graph.id
-        text = "topology %r: takes over; claims the next epoch, and each state for it"
+        text = "topology %r: takes over; claims the next epoch, and each state for that epoch"
         _logger.info(text, id, extra={"topology": id})
         return take_over(self._context, journal, self._candidate)
 

@@ -251,8 +251,8 @@ class RunHandle(Generic[P]):
     def _refuse_on_loop(self, method: str) -> None:
         if self._driver.on_loop():
             raise StateUsageError(
-                f"{method} was called by {self.callers} that it would have to wait for; "
-                "call it from another thread",
+                f"{method} was called by {self.callers} that it would have to wait for; call it "
+                "from a different thread",
                 method=method,
             )
 

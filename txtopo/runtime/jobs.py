@@ -150,10 +150,9 @@ class Jobs:
             return
         stream = max(by_stream, key=lambda name: by_stream[name])
         raise DriverMemoryError(
-            f"processed tuples that wait for their commit take {total} bytes in the driver; "
-            f"driver_bytes_max is {cap}; most are of stream {stream!r} "
-            f"({by_stream[stream]} bytes); "
-            "aggregate before the committer, give it parallelism above 1, or lower "
+            f"processed tuples waiting for their commit take {total} bytes in the driver; "
+            f"driver_bytes_max is {cap}; most are of stream {stream!r} ({by_stream[stream]} "
+            "bytes); aggregate before the committer, give it parallelism above 1, or lower "
             "max_spout_pending",
             stream=stream,
             bytes=total,
@@ -202,7 +201,7 @@ class Jobs:
             return
         error = TimeoutError(
             f"the job of txids {run.attempts[0].txid} to {run.attempts[-1].txid} did not end in "
-            f"{limit_s:g} s; look for a bolt that hangs, or raise batch_timeout_s"
+            f"{limit_s:g} s; check for a bolt that hangs, or raise batch_timeout_s"
         )
         self.cancel(run.attempts)
         self._tell(RunFailed(run.attempts, Failure(FailureKind.COUNTED, error)))

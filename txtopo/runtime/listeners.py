@@ -153,12 +153,13 @@ class EventLog(TopologyListener):
                 self._say(logging.INFO, "starts")
             case Standby():
                 self._say(
-                    logging.INFO, f"another leads, this one waits: {printable(str(change.holder))}"
+                    logging.INFO,
+                    f"another process leads, this one waits: {printable(str(change.holder))}",
                 )
             case Leading():
                 if adopted := change.adopted_txids:
                     text = f"adopts {txids_text(adopted[0], adopted[-1])}"
-                    text += ", which every state holds already"
+                    text += ", which every state already holds"
                     self._say(logging.INFO, text, txid=adopted[-1], epoch=change.epoch)
                 text = f"leads with epoch {change.epoch}"
                 if change.current is not None:
@@ -294,8 +295,8 @@ class EventLog(TopologyListener):
             count = self._trees[component, task, reason]
             self._say(
                 logging.WARNING,
-                f"{count} trees of spout {component!r}, task {task}, {reason}; whether they come "
-                "again is up to the spout; failures since a tree was acked: "
+                f"{count} trees of spout {component!r}, task {task}, {reason}; the spout decides "
+                "whether to emit them again; failures since a tree was acked: "
                 f"{self._trees_before[component, task, reason]}",
                 component=component,
                 failures=self._trees_before[component, task, reason],
@@ -310,7 +311,7 @@ class EventLog(TopologyListener):
             cause = one_line(error)
             self._say(
                 logging.WARNING,
-                f"{component!r}, task {task}, reports {count} more errors; got at last {cause}",
+                f"{component!r}, task {task}, reports {count} more errors; the last is {cause}",
                 component=component,
                 failures=count,
                 cause=cause,

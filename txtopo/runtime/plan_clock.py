@@ -151,20 +151,20 @@ class PlanClock:
         known_s, doubt = self._offset_s, self._doubt
         if known_s is None or abs(offset_s - known_s) <= JUMP_S:
             if doubt is not None:
-                self._log("is back, and is believed again", offset_s - doubt.offset_s)
+                self._log("is back, and is trusted again", offset_s - doubt.offset_s)
             self._offset_s, self._doubt = offset_s, None
             return offset_s
         if doubt is None:
             self._log(
-                "has jumped, so time continues without it for what is planned, until it is back or "
-                f"has stayed so for {LASTS_S:g} s; set it right",
+                "has jumped, so planned time continues without it until it is back or has stayed "
+                f"there for {LASTS_S:g} s; set it right",
                 offset_s - known_s,
             )
         if doubt is None or abs(offset_s - doubt.offset_s) > JUMP_S:
             self._doubt = doubt = _Doubt(offset_s, steady_s)
         if steady_s - doubt.since_s < LASTS_S:
             return known_s
-        self._log("has stayed where it jumped to, and is believed", offset_s - known_s)
+        self._log("has stayed where it jumped to, and is now trusted", offset_s - known_s)
         self._offset_s, self._doubt = offset_s, None
         return offset_s
 

@@ -26,29 +26,29 @@ class Progress:
         rows: Number of tuples that the spout emitted in this batch.
         rows_total: Number of tuples in all batches that were committed since the start.
         rows_per_second: Tuples per second over the last batches.
-        failures: Number of attempts at this batch that failed since the start. The attempt that
-            was committed may have a larger number: a failure of an earlier batch gives this one a
-            new attempt too.
+        failures: Number of attempts at this batch that failed since the start. The number of the
+            committed attempt may be larger, because a failure of an earlier batch also gives this
+            one a new attempt.
         failures_total: The same number, of all batches.
         pending: Phase of each batch in flight, by txid.
-        lag: Number of records behind this batch, by partition. A source whose records are not
-            counted says ``files`` and ``bytes``, ``versions``, ``keys`` or ``offsets``; of any
-            other it is how many ``seconds`` ago the spout was first found to have more than this
-            batch, 0 if it has no more.
+        lag: Number of records behind this batch, by partition. A source that cannot count records
+            uses ``files`` and ``bytes``, ``versions``, ``keys`` or ``offsets``; any other source,
+            the ``seconds`` since the spout was first found to have more than this batch, 0 if it
+            has no more.
         lost: What the source lost before this batch could read it, by partition, if the spout
             continues without it.
         tuples: Number of tuples that each component emitted in this batch.
         processing_s: Time from the start of the batch's job to its end.
         commit_s: Duration of the commit phase.
         pace: What limits the next batch, if the topology is paced (``docs/explanation/pacing.md``):
-            ``{"rows_max": limit or None, "limited_by": name of the setting or None}``. With
-            ``limited_by`` None it takes all rows that there are.
-        state_s: How long the write to each state took, by ``component.name``; the time is part of
-            the commit phase. States that share a transaction have its time.
-        component_s: How long each component took in the commit phase, by its id, where it runs in
-            the driver: to take its rows, read its states, compute, and prepare what is written.
+            ``{"rows_max": limit or None, "limited_by": name of the setting or None}``. If
+            ``limited_by`` is None, it takes all available rows.
+        state_s: How long the write to each state took in the commit phase, by ``component.name``.
+            States that share a transaction each have the time of the whole transaction.
+        component_s: How long each component that runs in the driver took in the commit phase, by
+            its id: to receive its rows, read its states, compute, and prepare its writes.
         zookeeper_s: How long each write to ZooKeeper took since the previous commit.
-        driver_bytes: How many bytes of the batch waited in the driver for the commit.
+        driver_bytes: Number of bytes of the batch that waited in the driver for the commit.
         group: First and last txid of the batches that were committed together. The progress of the
             last one has their times ``state_s``, ``component_s`` and ``zookeeper_s``.
     """
@@ -84,7 +84,7 @@ class Progress:
 
 @dataclass(frozen=True, slots=True)
 class Started:
-    """The topology has started and asks for the leadership."""
+    """The topology has started and requests the leadership."""
 
     topology_id: str
 
@@ -96,7 +96,7 @@ class Leading:
     Attributes:
         epoch: Its epoch.
         current: The lowest uncommitted txid; None in an at-least-once topology.
-        adopted: The last txid that was adopted because the stores held it already, if any.
+        adopted: The last txid that was adopted because the stores already held it, if any.
         adopted_first: The first txid of its group; None means a group of one txid.
     """
 
@@ -151,7 +151,7 @@ class ProcessingStarted:
 
 @dataclass(frozen=True, slots=True)
 class BatchesProcessed:
-    """These attempts wait for their turn to commit."""
+    """These attempts are processed and wait for their turn to commit."""
 
     attempts: tuple[TransactionAttempt, ...]
 
@@ -165,14 +165,14 @@ class CommitStarted:
 
 @dataclass(frozen=True, slots=True)
 class BatchCommitted:
-    """Every state holds the batch. ZooKeeper is told next."""
+    """Every state holds the batch. Next, it is recorded in ZooKeeper."""
 
     progress: Progress
 
 
 @dataclass(frozen=True, slots=True)
 class BatchFailed:
-    """An attempt failed. It is replayed, or ends the topology.
+    """An attempt failed. The batch is replayed, or the topology ends.
 
     Attributes:
         attempt: The attempt; if a whole run failed, its first attempt.
@@ -180,8 +180,8 @@ class BatchFailed:
         error: The error.
         component: Id of the component that failed, if known.
         failures: How many attempts at this batch have failed in a row.
-        pause_s: Seconds until the batch is tried again; 0 for at once; None if it is not.
-        batches: How many consecutive batches failed together, because they were one run.
+        pause_s: Seconds until the batch is retried; 0 for immediately; None if it is not retried.
+        batches: Number of consecutive batches that failed together, because they were one run.
     """
 
     attempt: TransactionAttempt
@@ -195,11 +195,11 @@ class BatchFailed:
 
 @dataclass(frozen=True, slots=True)
 class BatchesAbandoned:
-    """These attempts did not fail, but are given up. Follows the :class:`BatchFailed`, if any.
+    """These attempts did not fail, but are abandoned. Follows the :class:`BatchFailed`, if any.
 
     Attributes:
         attempts: The attempts.
-        failed: The attempt whose failure took them with it; None if the user stops the topology.
+        failed: The attempt whose failure caused this; None if the user stops the topology.
     """
 
     attempts: tuple[TransactionAttempt, ...]
@@ -208,7 +208,7 @@ class BatchesAbandoned:
 
 @dataclass(frozen=True, slots=True)
 class Restarting:
-    """The run ended with an error, and is started again after a pause; see ``Restart``.
+    """The run ended with an error, and is restarted after a pause; see ``Restart``.
 
     Attributes:
         error: The error.
@@ -232,14 +232,14 @@ class Stopped:
 
 @dataclass(frozen=True, slots=True)
 class Progressed:
-    """About a second has passed, or the topology is at rest or ends."""
+    """About a second has passed, or the topology has become idle or ends."""
 
     progress: ReliableProgress
 
 
 @dataclass(frozen=True, slots=True)
 class TreesFailed:
-    """Tuple trees failed. The spout is told next.
+    """Tuple trees failed. The spout is informed next.
 
     Attributes:
         component: Id of the spout.
@@ -256,7 +256,7 @@ class TreesFailed:
 
 @dataclass(frozen=True, slots=True)
 class SlotLost:
-    """A slot was lost with the memory of its bolts. A new one will replace it."""
+    """A slot was lost, with the memory of its bolts. A new one will replace it."""
 
     slot: int
     reason: str
@@ -292,11 +292,11 @@ TopologyEvent = (
 
 
 class TopologyListener:
-    """Gets one event per change (compare Spark ``StreamingQueryListener``).
+    """Receives one event per change (compare Spark ``StreamingQueryListener``).
 
-    Who calls it: the runtime's loop, in the driver, one call at a time, the first time perhaps
-    before ``start`` has returned the run. It must not block; an exception that it raises is logged
-    and changes nothing.
+    Who calls it: the runtime's loop, in the driver, one call at a time; the first call may come
+    before ``start`` has returned the run. It must not block; its exceptions are logged and change
+    nothing.
     """
 
     def on_change(self, change: TopologyEvent) -> None:
@@ -311,8 +311,8 @@ class AckerProgress:
 
     Attributes:
         number: Its number, from 0.
-        slot: The slot that it is in.
-        trees: Number of pending trees that it follows.
+        slot: Its slot.
+        trees: Number of pending trees that it tracks.
         completed: Number of its trees that were completely processed.
         failed: Number of its trees that a bolt failed.
         timed_out: Number of its trees that timed out.
@@ -344,13 +344,13 @@ class ReliableProgress:
         latency_p50_s: Median latency from emit to ack of the trees acked since the last progress;
             None if there were none.
         latency_p99_s: The same as the 99th percentile.
-        executed: Number of tuples that each bolt was given.
+        executed: Number of tuples that each bolt received.
         emitted_by: Number of tuples that each component emitted.
         acked_by: Number of tuples that each bolt acked, without ticks.
         failed_by: Number of tuples that each bolt failed.
-        latencies: How many trees took how long from emit to ack; None if nothing counted them.
+        latencies: Histogram of the times from emit to ack; None if nothing counted them.
         trees_lost: Number of trees that were pending in lost slots, by their last reports. The
-            spouts do not learn of them; the sources deliver the messages again.
+            spouts are not informed; the sources deliver the messages again.
         ackers: The numbers of each acker, by its number.
     """
 

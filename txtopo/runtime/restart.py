@@ -47,23 +47,24 @@ core may be free again."""
 
 @dataclass(frozen=True, slots=True)
 class Restart:
-    """Start a run again after an error that may pass: ``topology.start(…, restart=Restart())``.
+    """Restart a run after an error that may pass: ``topology.start(…, restart=Restart())``.
 
-    A restart does what another call of ``start`` with the same arguments would do: it has a new
-    epoch, new copies of spout and bolts, the position after the last commit, and the same Spark
-    session. The handle stays valid.
+    A restart is like another call of ``start`` with the same arguments: it has a new epoch, new
+    copies of spout and bolts, the position after the last commit, and the same Spark session. The
+    handle stays valid.
 
-    Started again after: an exception of a bolt or spout, a batch that failed
+    A run is restarted after: an exception of a bolt or spout, a batch that failed
     ``Config.attempts_max`` times, an ``InfrastructureError``, ``SlotUnavailable``, a start for
-    which too few cores were free (``TooFewCores``). Never after: a broken promise (any other
-    ``PromiseError``, such as ``FencedError`` or ``SourceDataLost``), an error of the definition
-    (``TopologyError``, any other ``ConfigError``, ``StateUsageError``, ``EmitError``),
-    ``StatementFailed``, ``TooManyDeadLetters``, a stop. A run cannot be started again without its
-    Spark session.
+    which too few cores were free (``TooFewCores``). It is never restarted after: a broken promise
+    (any other ``PromiseError``, such as ``FencedError`` or ``SourceDataLost``), an error of the
+    definition (``TopologyError``, any other ``ConfigError``, ``StateUsageError``, ``EmitError``),
+    ``StatementFailed``, ``TooManyDeadLetters``, a stop. A run cannot be restarted without its Spark
+    session.
 
     Attributes:
-        times: Maximum number of restarts within any *within_s*. The next error ends the run.
-        within_s: Length of that time in seconds.
+        times: Maximum number of restarts within any *within_s* seconds. The next error ends the
+            run.
+        within_s: Length of that period in seconds.
         backoff_s: Pause in seconds before the first restart; doubled for each earlier restart
             within *within_s*.
         backoff_max_s: The longest pause in seconds.
@@ -82,7 +83,7 @@ class Restart:
     backoff_max_s: float = 60.0
 
     def __post_init__(self) -> None:
-        mine, more = " of a Restart", "; leave restart out if the run must not be restarted"
+        mine, more = " of a Restart", "; remove restart if the run must not be restarted"
         check_whole_number("times", self.times, of=mine, more=more)
         for name in ("within_s", "backoff_s", "backoff_max_s"):
             check_positive_number(name, getattr(self, name), of=mine)
@@ -217,8 +218,8 @@ class RestartingDriver(Succession[StartableDriver]):
         if pause_s is None:
             times, within_s = self._restart.times, self._restart.within_s
             error.add_note(
-                f"topology {self._topology_id!r} was restarted {times} times within "
-                f"{within_s:g} s, so this ends it"
+                f"topology {self._topology_id!r} was restarted {times} times within {within_s:g} "
+                "s, so the run ends"
             )
             self._end(error)
             return

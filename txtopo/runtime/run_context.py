@@ -158,17 +158,17 @@ def open_states(graph: Graph, scheduler: Scheduler) -> dict[StateName, StateBack
 
 def _never_deleted(component: str, name: str, state: State, backend: StateBackend) -> TopologyError:
     return TopologyError(
-        f"the rows of state {name!r} of {component!r} would expire and stay; got {state!r}, whose "
-        f"store deletes nothing ({type(backend).__name__} has no expire()); expected a store that "
-        "deletes, such as SQLite, PostgreSQL, MariaDB, Redis or Delta; use one of them, or leave "
-        f"expire_after out{_or_with(backend)}",
+        f"the rows of state {name!r} of {component!r} would expire but never be deleted; got "
+        f"{state!r}, whose store cannot delete rows ({type(backend).__name__} has no expire()); "
+        "expected a store that can, such as SQLite, PostgreSQL, MariaDB, Redis or Delta; use one "
+        f"of them, or remove expire_after{_or_with(backend)}",
         component=component,
         state=name,
     )
 
 
 def _or_with(backend: StateBackend) -> str:
-    return f", or get the store to delete: {backend.more_with}" if backend.more_with else ""
+    return f", or make the store delete rows: {backend.more_with}" if backend.more_with else ""
 
 
 def _mark(scheduler: Scheduler, state: str, step: str) -> None:

@@ -118,8 +118,9 @@ class SpoutPlanner:
         # Called here, since it opens the emitter if that is what takes the limit.
         if self._limited and not self.divides:
             text = (
-                "topology %r: spout %r takes no limit; its batches are as large as it makes them, "
-                "one is in flight at a time, and what it has above its limit is paid back"
+                "topology %r: spout %r does not accept a limit; its batches are as large as it "
+                "makes them, one is in flight at a time, and rows above the limit delay the next "
+                "batches"
             )
             about = {"topology": topology_id, "component": spout.id}
             _logger.info(text, *about.values(), extra=about)
@@ -304,7 +305,7 @@ class SpoutPlanner:
         counts = unread.values() if isinstance(unread, dict) else [None]
         if unread is not None and any(type(each) is not int or each < 0 for each in counts):
             raise EmitError(
-                f"unread of spout {self.spout_id!r} did not tell numbers; got {shown(unread)}; "
+                f"unread of spout {self.spout_id!r} did not return numbers; got {shown(unread)}; "
                 "expected a mapping with a whole number of at least 0 for each partition, or None",
                 component=self.spout_id,
                 got=shown(unread),
@@ -315,8 +316,9 @@ class SpoutPlanner:
         rows = self._kind.counted(self._coordinator, planned)
         if rows is not None and (type(rows) is not int or rows < 0):
             raise EmitError(
-                f"planned_rows of spout {self.spout_id!r} did not tell a number; got {rows!r:.90}; "
-                "expected a whole number of at least 0, or None if it is not known yet",
+                f"planned_rows of spout {self.spout_id!r} did not return a number; got "
+                f"{rows!r:.90}; expected a whole number of at least 0, or None if it is not known "
+                "yet",
                 component=self.spout_id,
                 got=rows,
             )

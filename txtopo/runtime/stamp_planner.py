@@ -130,7 +130,7 @@ class StampPlanner:
                     f"the source of lookup {id!r} has changed, but txid {txid} was planned with "
                     f"the old one and is not committed; got version {versions[id]!r:.300} of the "
                     "old source; expected a version of the declared source; start with the old "
-                    "lookup until the txid is committed, then change it; or take the batch out "
+                    "lookup until the txid is committed, then change it; or remove the batch "
                     "with txtopo.operations.quarantine",
                     changes=(f"source of lookup {id!r}",),
                 )
@@ -147,9 +147,10 @@ class StampPlanner:
         waits = before_ms - now_ms > JUMP_S * 1000
         if waits and not self._waits:
             text = (
-                "topology %r: planned time stands still from txid %d on, until the clock of this "
-                "driver catches up, which is %.1f s behind; an earlier txid was planned by a clock "
-                "that was ahead, or this clock is behind; set the clocks of the drivers by NTP"
+                "topology %r: planned time does not advance from txid %d on until the clock of "
+                "this driver catches up, which is %.1f s behind; an earlier txid was planned by "
+                "a clock that was ahead, or this clock is behind; synchronize the clocks of the "
+                "drivers by NTP"
             )
             told = self._topology_id, txid, (before_ms - now_ms) / 1000
             _logger.warning(text, *told, extra={"topology": self._topology_id, "txid": txid})
@@ -172,7 +173,7 @@ class StampPlanner:
             if id not in self._lost:
                 text = (
                     "topology %r: lookup %r found no newer version that it can use, and keeps "
-                    "version %r from txid %d on until it finds one; got %s; look at its table"
+                    "version %r from txid %d on until it finds one; got %s; check its table"
                 )
                 told = self._topology_id, id, held, txid, one_line(error)
                 _logger.warning(text, *told, extra={"topology": self._topology_id, "txid": txid})

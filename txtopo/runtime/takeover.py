@@ -267,7 +267,8 @@ def _added(
         raise TopologyChanged(
             f"the columns of {in_words(name)} have changed, but {type(backend).__name__} cannot "
             f"alter a table; {'; '.join(changes)}; nothing was written; declare them as before; "
-            f"{f'or get it to: {backend.more_with}; ' if backend.more_with else ''}or {REBUILD}",
+            f"{f'or make it do so: {backend.more_with}; ' if backend.more_with else ''}or "
+            f"{REBUILD}",
             changes=changes,
         )
     return added
@@ -304,7 +305,7 @@ def _claim(
             raise StoreAheadOfCoordinator(
                 f"state {name!r} was claimed by epoch {error.facts.get('successor')}, but the "
                 f"newest epoch that ZooKeeper knows is {epoch}; was ZooKeeper's data wiped, or is "
-                "this another ensemble? point to the right one, or call txtopo.operations.rebuild, "
+                "this another ensemble? use the right one, or call txtopo.operations.rebuild, "
                 "which adjusts ZooKeeper to the states",
                 state=name,
             ) from error
@@ -401,8 +402,8 @@ def check_ends(
     for txid, metadata in stored.items():
         if lacks_end(spouts, metadata, adopted=found.adopted is not None):
             raise StoreAheadOfCoordinator(
-                f"states hold txid {txid}, but its metadata in ZooKeeper does not say where it "
-                f"ended; expected its end, which is stored before a commit; {SET_BACK}; if the "
+                f"states hold txid {txid}, but its metadata in ZooKeeper does not contain where "
+                f"it ended; expected its end, which is stored before a commit; {SET_BACK}; if the "
                 "end is not known, txtopo.operations.rewind takes opaque states back to txid "
                 f"{current - 1}",
                 committed_txid=current - 1,
@@ -421,9 +422,9 @@ def _urls(context: RunContext) -> dict[str, str]:
 def _no_groups(first: int, last: int, why: str) -> StoreAheadOfCoordinator:
     return StoreAheadOfCoordinator(
         f"a state holds {txids_text(first, last)} in one write, which must be done again in one "
-        f"write, but the topology commits its batches one by one: {why}; start the "
-        "topology that wrote them until it has committed them, as it was then, for instance with "
-        "writes_nowhere_else = True where it had that; or take them back with "
+        f"write, but the topology commits its batches one by one: {why}; start the topology that "
+        "wrote them until it has committed them, exactly as it was then, for instance with "
+        "writes_nowhere_else = True where it had that; or undo them with "
         f"txtopo.operations.rewind to txid {first - 1}",
         committed_txid=first - 1,
         ledger_txid=last,

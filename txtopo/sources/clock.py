@@ -27,19 +27,18 @@ SHORTEST = datetime.timedelta(seconds=1)
 
 
 class ClockTransactionalSpout(TransactionalSpout):
-    """Produces a txid when none was planned for some time; its one row is its planned time.
+    """Produces a txid when none was planned for some time; its only row is its planned time.
 
     Delivery: transactional. The row is ``context.planned_time`` of the txid, which is stored in its
     metadata, so a replay emits the same row.
 
-    Use it next to other spouts: while they are silent, nothing that waits for time to pass would
-    continue. As long as they have batches, it does not take part in them. It has no clock of its
-    own: the planned time of the last txid counts, whichever leader planned it. It waits until its
-    previous txid is committed, so a batch that takes long is followed by one txid of time at most.
-    The pause between two txids is *every* and a little more: up to ``Config.poll_interval_s``,
-    plus the duration of the previous commit.
+    Use it next to other spouts: without it, anything that waits for time to pass would stop while
+    they are silent. It takes no part in their batches. It has no clock of its own: the planned time
+    of the last txid counts, whichever leader planned it. It waits until its previous txid is
+    committed, so a slow batch is followed by at most one of its txids. The pause between two txids
+    is *every* plus up to ``Config.poll_interval_s``, plus the duration of the previous commit.
 
-    ``process_all_available`` does not wait for txids that only time brings.
+    ``process_all_available`` does not wait for its txids.
 
     Args:
         every: The pause, as ``"1 minute"`` or a ``timedelta``; at least a second.
@@ -59,8 +58,8 @@ class ClockTransactionalSpout(TransactionalSpout):
         self.every = duration("the pause of a clock", every)
         if self.every < SHORTEST:
             raise TopologyError(
-                f"the pause of a clock is too short; got {every!r}; expected {shown(SHORTEST)} at "
-                "the least, since each of its txids is committed in every state",
+                f"the interval of a clock is too short; got {every!r}; expected at least "
+                f"{shown(SHORTEST)}, because each of its txids is committed in every state",
                 setting="every",
             )
 

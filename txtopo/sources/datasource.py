@@ -212,7 +212,7 @@ class _DataSourceCoordinator(TransactionalCoordinator):
         self._rows_max = rows_max
         if rows_max is not None and (isinstance(reader, SimpleReader) or not self._limited):
             raise ConfigError(
-                f"this reader takes no limit; got batch_rows_max={rows_max} and "
+                f"this reader does not accept a limit; got batch_rows_max={rows_max} and "
                 f"{name_of(reader)}; expected None, or a reader with latestOffset(start, limit)",
                 setting="batch_rows_max",
                 got=rows_max,
@@ -281,7 +281,7 @@ class _DataSourceCoordinator(TransactionalCoordinator):
                 return end
             limit = self._reader.getDefaultReadLimit() if self._rows_max is None else self._rows_max
         except Exception:
-            text = "the source could not report its latest offset; its lag is not known"
+            text = "the source could not report its latest offset; its lag is unknown"
             _logger.warning(text, exc_info=True, extra=self._about)
             return None
         is_all = limit is None or type(limit).__name__ == "ReadAllAvailable"
@@ -452,7 +452,8 @@ class _DataSourceEmitter(TransactionalEmitter):
             raise EmitError(
                 f"field {bad.field!r} of row {row} of record batch {number} that the reader of "
                 f"{self._context.component_id!r} gave cannot be held: {bad.reason}; it was read "
-                f"from {span.start!r:.200} to {span.end!r:.200}; repair what the reader reads",
+                f"from {span.start!r:.200} to {span.end!r:.200}; fix the data that the reader "
+                "reads",
                 row=row,
                 field=bad.field,
             ) from error
@@ -538,8 +539,8 @@ class SimpleReader:
         rows, end = self.wrapped.read(start)
         if end == start and next(iter(rows), None) is not None:
             raise EmitError(
-                f"read() of {name_of(self)} gave rows and ended where it began; got {end!r:.200} "
-                "twice; expected an end behind the start whenever there are rows",
+                f"read() of {name_of(self)} returned rows but ended where it began; got "
+                f"{end!r:.200} twice; expected an end after the start whenever there are rows",
                 name=name_of(self),
             )
         return end
@@ -592,7 +593,7 @@ def opener(
         declared = fields or Fields(made_of.source().schema())
     except FieldsError as error:
         raise ConfigError(
-            f"the schema of {source.name()!r} has no fields of ours: {error}; give "
+            f"the schema of {source.name()!r} cannot be used as fields: {error}; pass "
             "fields=Fields(…)",
             name=source.name(),
         ) from error
@@ -616,7 +617,7 @@ def made(open_reader: Callable[[], Any]) -> StreamReader:
     if type(reader).partitions is DataSourceStreamReader.partitions:
         raise ConfigError(
             f"{type(reader).__name__} does not divide a range; got no partitions(start, end); "
-            "expected one that returns a list of InputPartition",
+            "expected a reader whose partitions(start, end) returns a list of InputPartition",
             name=type(reader).__name__,
         )
     opened: StreamReader = reader
@@ -708,7 +709,7 @@ def _named(name: str) -> type:
     if name not in known:
         raise ConfigError(
             f"no data source of this name is imported; got {name!r}; expected one of "
-            f"{', '.join(sorted(known)) or 'none'}; import its module first, or give the class",
+            f"{', '.join(sorted(known)) or 'none'}; import its module first, or pass the class",
             name=name,
         )
     return known[name]

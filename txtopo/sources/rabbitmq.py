@@ -77,25 +77,25 @@ def text(body: bytes) -> Sequence[Any]:
 
 
 class QueueSpout(Spout):
-    """Emits the messages of a RabbitMQ queue and acks them there when their trees are complete.
+    """Emits the messages of a RabbitMQ queue, and acks each when its tree is complete.
 
     Delivery: at least once. The server keeps a message until it is acked, even while this process
-    is down. With ``AtLeastOnceConfig(ackers=0)`` a message is acked when it is emitted: at most
-    once. After a failure, a timeout or a lost connection messages are delivered again, in any
+    is down. With ``AtLeastOnceConfig(ackers=0)``, a message is acked when it is emitted: at most
+    once. After a failure, a timeout or a lost connection, messages are delivered again, in any
     order. All tasks, and other programs, share the messages of the queue.
 
-    A message that *fails* is returned to the server, which delivers it again at once, to any
-    client. To limit that, let the server count: a quorum queue with ``x-delivery-limit`` moves a
-    message that was returned too often to the queue's dead letter exchange. A message for which
-    *decode* raises ``FailedException`` is rejected and goes there at once.
+    A message that *fails* is returned to the server, which immediately delivers it again, to any
+    client. To limit this, let the server count: a quorum queue with ``x-delivery-limit`` moves a
+    message that was returned too often to the queue's dead letter exchange. If *decode* raises
+    ``FailedException``, the message is rejected and goes there immediately.
 
     ``process_all_available`` waits until the server reports that no message of the queue is ready.
     It does not wait for messages that other clients hold.
 
-    A lost connection is reported (``ErrorReported``) and opened again, with growing pauses;
+    A lost connection is reported (``ErrorReported``) and reopened, with growing pauses;
     ``process_all_available`` waits meanwhile. If the server refuses, or has no such queue,
-    :data:`REFUSALS_MAX` times in a row, the run ends. A run that is deactivated returns the
-    messages that it has not emitted.
+    :data:`REFUSALS_MAX` times in a row, the run ends. A deactivated run returns the messages that
+    it has not emitted.
 
     Args:
         url: ``amqp://user:password@host:port/vhost`` or ``amqps://…``, with settings of ``pika``
@@ -103,17 +103,17 @@ class QueueSpout(Spout):
         queue: Name of the queue, which must exist.
         fields: The fields of its tuples.
         decode: Turns a message into the values of a tuple, in the task; picklable. If it returns
-            None, the message is skipped: it is acked. ``FailedException`` rejects it. Any other
-            exception ends the run. By default a message is text in UTF-8, one value.
-        prefetch: How many unacked messages a task may hold; by default
-            ``AtLeastOnceConfig.max_spout_pending``, or 10,000 without that.
+            None, the message is skipped and acked. ``FailedException`` rejects the message. Any
+            other exception ends the run. By default, a message is UTF-8 text, as one value.
+        prefetch: How many unacked messages a task may hold; by default,
+            ``AtLeastOnceConfig.max_spout_pending``, or 10,000 if that is not set.
 
     Raises:
         ConfigError: An argument is wrong, or ``txtopo[rabbitmq]`` is not installed.
-        AuthError: The server refuses user or password, when the run starts or for some time.
-        SourceDataLost: There is no such queue, when the run starts or for some time.
+        AuthError: The server refuses the user or password, when the run starts or repeatedly.
+        SourceDataLost: There is no such queue, when the run starts or repeatedly.
         InfrastructureError: The server cannot be reached, when the run starts.
-        FieldsError: A message is not text in UTF-8; set *decode*. It ends the run.
+        FieldsError: A message is not UTF-8 text; set *decode*. This ends the run.
     """
 
     client_modules = ("pika",)
@@ -251,8 +251,9 @@ class QueueSpout(Spout):
             return None
         except UnicodeDecodeError as error:
             raise FieldsError(
-                f"a message of queue {self._queue!r} is not text in UTF-8; got {body[:80]!r}; give "
-                "QueueSpout(…, decode=…), which may raise FailedException to reject a message",
+                f"a message of queue {self._queue!r} is not text in UTF-8; got {body[:80]!r}; "
+                "pass QueueSpout(…, decode=…), which may raise FailedException to reject a "
+                "message",
                 component=self._id,
                 queue=self._queue,
             ) from error
@@ -271,8 +272,8 @@ class QueueSpout(Spout):
         self._connection.process_data_events(0)
         if self._cancelled:
             raise InfrastructureError(
-                f"the server sends spout {self._id!r} no more of queue {self._queue!r}; was it "
-                "deleted, or has its node gone? it is tried again",
+                f"the server stopped sending messages of queue {self._queue!r} to spout "
+                f"{self._id!r}; was the queue deleted, or is its node down? trying again",
                 component=self._id,
                 queue=self._queue,
             )
@@ -356,30 +357,30 @@ class QueueSpout(Spout):
         match meaning_of(error):
             case ErrorMeaning.REFUSED:
                 return AuthError(
-                    f"RabbitMQ refuses {about}; look at user, password and vhost of the url, and "
-                    "at the user's permissions",
+                    f"RabbitMQ refuses {about}; check the user, password and vhost of the url, "
+                    "and the user's permissions",
                     component=self._id,
                     queue=self._queue,
                 )
             case ErrorMeaning.GONE:
                 return SourceDataLost(
                     f"spout {self._id!r} found no queue {self._queue!r}; got {error!r:.200}; "
-                    "expected one that exists; declare it first",
+                    "expected an existing queue; declare it first",
                     component=self._id,
                     queue=self._queue,
                 )
             case ErrorMeaning.LASTS:
                 return PromiseError(
-                    f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that knows "
-                    "what was asked; look at the url",
+                    f"RabbitMQ cannot serve {about}; expected a server of AMQP 0.9.1 that "
+                    "supports the request; check the url",
                     component=self._id,
                     queue=self._queue,
                 )
             case _:
                 return InfrastructureError(
                     f"spout {self._id!r} has no connection to RabbitMQ for queue {self._queue!r}; "
-                    f"got {error!r:.200}; what it had open comes again; it connects again by "
-                    "itself, unless the run has just been started",
+                    f"got {error!r:.200}; unacknowledged messages will be delivered again; it "
+                    "reconnects by itself, unless the run has just been started",
                     component=self._id,
                     queue=self._queue,
                 )

@@ -27,21 +27,22 @@ Read = Callable[["SparkSession", TransactionAttempt, Json], "DataFrame"]
 class DataFrameTransactionalSpout(HasReplays):
     """Reads each batch with Spark, from the range that its metadata names.
 
-    Delivery: transactional, as ``TransactionalSpout``. The same metadata must always bring the same
-    rows; states of both kinds are then exactly once. A range of a table that changes is not enough:
-    put the version, the files or the keys into the metadata. If data is gone before its txid is
-    committed, *read* must raise ``SourceDataLost``, which stops the run.
+    Delivery: transactional, as ``TransactionalSpout``. The same metadata must always return the
+    same rows; states of both kinds are then exactly once. A range of a table that changes is not
+    enough: put the version, the files or the keys into the metadata. If data is lost before its
+    txid is committed, *read* must raise ``SourceDataLost``, which stops the run.
 
-    A :class:`~txtopo.bolts.bolt.DataFrameBolt` below it extends the plan in the JVM; any other bolt
-    gets the rows as tuples. The topology processes one txid a job, on the carrier ``dataframe``.
+    A :class:`~txtopo.bolts.bolt.DataFrameBolt` downstream extends the plan in the JVM; any other
+    bolt receives the rows as tuples. The topology processes one txid per job, with the carrier
+    ``dataframe``.
 
     Args:
         plan: The coordinator part: a ``TransactionalCoordinator``, which each start copies, or
             ``plan(config, context)``, which makes one. Called in the driver.
         read: ``read(spark, attempt, metadata)`` returns a DataFrame with the declared fields, by
-            name. Called in the driver, once per attempt, perhaps for several batches at a time. It
-            should only make a plan: work that it does itself cannot be cancelled.
-        fields: The fields of the rows; may be left out if a subclass has ``output_fields``.
+            name. Called in the driver, once per attempt, possibly for several batches at a time. It
+            should only build a plan: work that it does itself cannot be cancelled.
+        fields: The fields of the rows; optional if a subclass has ``output_fields``.
 
     Example:
         >>> from txtopo.plugins.spouts import TransactionalCoordinator

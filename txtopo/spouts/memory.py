@@ -40,13 +40,13 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
     """A replayable spout over lists (Storm ``MemoryTransactionalSpout``).
 
     Delivery: transactional. A batch takes the same number of rows from each partition until all
-    are used up; then the spout is no longer ready. If a later start has fewer rows than were
-    planned before, the run ends with ``OffsetRegression``.
+    rows are used up; then the spout is no longer ready. If a later start has fewer rows than have
+    been planned, the run ends with ``OffsetRegression``.
 
     Args:
-        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        partitions: Rows by partition number, from 0; a row has a value for each field.
         fields: The fields.
-        batch_rows_max: The most rows that a batch takes from each partition.
+        batch_rows_max: The maximum number of rows that a batch takes from each partition.
 
     Raises:
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
@@ -61,10 +61,11 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         self._take = batch_rows_max
 
     def beginning_at(self, place: Json) -> Self:
-        """Return a copy of this spout that leaves out the first rows of its partitions.
+        """Return a copy of this spout that skips the first rows of its partitions.
 
         Args:
-            place: How many rows of each partition, by its number as text; 0 for the others.
+            place: How many rows to skip, by partition number as text; 0 for partitions without an
+                entry.
 
         Raises:
             ConfigError: It is not such a mapping.
@@ -77,7 +78,8 @@ class MemoryTransactionalSpout(PartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: No batch can have ``min_batch_rows``: lower it, or raise *batch_rows_max*.
+            ConfigError: No batch can have ``min_batch_rows`` rows: lower it, or raise
+                *batch_rows_max*.
         """
         check_min_batch_rows(config, self._take, len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
@@ -93,10 +95,10 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
     Delivery: opaque. Each row counts in exactly one committed txid.
 
     Args:
-        partitions: Rows by number of the partition, from 0; a row has a value for each field.
+        partitions: Rows by partition number, from 0; a row has a value for each field.
         fields: The fields.
-        batch_rows_max: The most rows that a batch takes from each partition.
-        script: The partitions that are down, and the attempts that take another number of rows.
+        batch_rows_max: The maximum number of rows that a batch takes from each partition.
+        script: Outages of partitions, and attempts that take a different number of rows.
 
     Raises:
         TopologyError: The partitions are not numbered from 0, or a row does not fit the fields.
@@ -118,10 +120,11 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         self._script = tuple(script)
 
     def beginning_at(self, place: Json) -> Self:
-        """Return a copy of this spout that leaves out the first rows of its partitions.
+        """Return a copy of this spout that skips the first rows of its partitions.
 
         Args:
-            place: How many rows of each partition, by its number as text; 0 for the others.
+            place: How many rows to skip, by partition number as text; 0 for partitions without an
+                entry.
 
         Raises:
             ConfigError: It is not such a mapping.
@@ -134,7 +137,8 @@ class OpaqueMemoryTransactionalSpout(OpaquePartitionedTransactionalSpout):
         """Make the planning part.
 
         Raises:
-            ConfigError: No batch can have ``min_batch_rows``: lower it, or raise *batch_rows_max*.
+            ConfigError: No batch can have ``min_batch_rows`` rows: lower it, or raise
+                *batch_rows_max*.
         """
         check_min_batch_rows(config, self._take, len(self._partitions))
         return _RowsCoordinator(self._partitions, self._take)
@@ -168,8 +172,8 @@ class Recut:
     Attributes:
         txid: The batch.
         attempt: Number of the attempt within its epoch.
-        take: How many rows it takes from a partition at the most; 0 for an empty batch.
-        partition: The only partition that this is about; None for all.
+        take: The maximum number of rows it takes from a partition; 0 for an empty batch.
+        partition: The partition to which this applies; None for all.
     """
 
     txid: int
@@ -295,8 +299,8 @@ def _behind(place: Json, partitions: Partitions) -> Partitions:
         at in numbers and type(rows) is int and rows >= 0 for at, rows in place.items()
     ):
         raise ConfigError(
-            f"a memory spout cannot begin there; got {place!r:.100}; expected how many rows to "
-            "leave out of each partition, by its number as text, such as {'0': 7}",
+            f"a memory spout cannot begin at this place; got {place!r:.100}; expected how many "
+            "rows to skip in each partition, by its number as text, such as {'0': 7}",
             setting="begins",
         )
     left_out = cast("dict[str, int]", place)

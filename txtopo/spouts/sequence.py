@@ -78,32 +78,31 @@ _EMITS_NEW: dict[type, str] = {
 
 
 class SequenceSpout(HasReplays):
-    """Reads a source to its end, and continues with another: a backfill, then what is live.
+    """Reads one source to its end and continues with another: a backfill, then live data.
 
     Delivery: that of the weaker part, from the first txid on. Each record of both parts counts in
-    exactly one committed txid. ``then`` begins exactly at the place that *begins* returned. Whether
-    that place is right is up to you: rows of equal keys, or of transactions that commit later, may
-    be on both sides of it, or on none. ``docs/how-to/backfill.md`` shows a margin with
-    deduplication.
+    exactly one committed txid. ``then`` begins exactly at the place that *begins* returned. You
+    must choose the right place: rows of equal keys, or of transactions that commit later, may be on
+    both sides of it, or on neither. ``docs/how-to/backfill.md`` shows a margin with deduplication.
 
-    ``first`` has ended when it is not ready, has no record that waits for anything, and all of its
-    batches are committed. The next txid is the switch, which emits nothing and stores where
-    ``then`` begins. What comes to the source of ``first`` after that is not read. Keep both parts
-    in the program, with their settings, as long as the topology lives; the source of ``first`` is
-    not opened again after the switch and may be deleted.
+    ``first`` has ended when it is not ready, holds back no record, and all of its batches are
+    committed. The next txid is the switch, which emits nothing and stores where ``then`` begins.
+    Records that reach the source of ``first`` later are not read. Keep both parts in the program,
+    with their settings, as long as the topology exists; after the switch, the source of ``first``
+    is not opened again and may be deleted.
 
-    Lag is shown as ``first/…`` and ``then/…``. While ``first`` is read, pages, metrics and ``txtopo
-    show`` report that ``then`` waits. The stored plan of each batch has its part.
+    Lag is shown as ``first/…`` and ``then/…``. While ``first`` is being read, pages, metrics and
+    ``txtopo show`` report that ``then`` waits. The stored plan of each batch names its part.
 
     Args:
-        first: A transactional, partitioned or opaque spout whose source has an end: of files, of a
-            Delta table, of a query, or of your own with ``ends = True`` and a coordinator that has
+        first: A transactional, partitioned or opaque spout whose source has an end: files, a Delta
+            table, a query, or your own spout with ``ends = True`` and a coordinator with a method
             ``ended``.
-        then: Another such spout; it needs no end. It declares the same streams and fields.
+        then: Another such spout, which needs no end and declares the same streams and fields.
         begins: Where ``then`` begins, as JSON that its ``beginning_at`` takes; or a function of the
             metadata of the last batch of *first* (for partitions, a mapping from the number, as
-            text; None if it never had a batch) that returns that. None: where it begins by its own
-            arguments.
+            text; None if it never had a batch) that returns that. None: where its own arguments
+            say.
 
     Attributes:
         first: As given.
@@ -136,8 +135,8 @@ class SequenceSpout(HasReplays):
         self.output_fields, self.output_streams = first.output_fields, first.output_streams
         if not first.ends:
             raise TopologyError(
-                f"the first part of a sequence has no end; got {type(first).__name__}; expected a "
-                "spout whose coordinator can say that its source has ended, such as "
+                f"the first part of a sequence must have an end; got {type(first).__name__}; "
+                "expected a spout whose coordinator can tell that its source has ended, such as "
                 "FilesTransactionalSpout, DeltaTransactionalSpout or QueryTransactionalSpout; or "
                 "give your spout ends = True, and its coordinator a method ended",
                 name=type(first).__name__,
@@ -146,9 +145,10 @@ class SequenceSpout(HasReplays):
             return
         if type(then).beginning_at is HasReplays.beginning_at:
             raise TopologyError(
-                f"then of a sequence cannot begin at a place; got begins and {type(then).__name__},"
-                " which has no beginning_at; expected a spout that has it, such as a spout of "
-                "Kafka or of a query; leave begins out, to begin where its own arguments say",
+                "then of a sequence cannot begin at a place; got begins and "
+                f"{type(then).__name__}, which has no beginning_at; expected a spout that has it, "
+                "such as a spout of Kafka or of a query; remove begins to begin where its own "
+                "arguments say",
                 name=type(then).__name__,
             )
         if not callable(begins):
@@ -474,9 +474,9 @@ def _check_ended(id: str, planner: object) -> None:
     inherited = (None, TransactionalCoordinator.ended, PartitionedCoordinator.ended)
     if getattr(kind, "ended", None) in inherited:
         raise TopologyError(
-            f"the first part of spout {id!r} cannot say that its source has ended; got a spout with"
-            f" ends = True and coordinator {kind.__qualname__} without a method ended; expected "
-            "ended(self, last); give it to the coordinator",
+            f"the first part of spout {id!r} cannot tell that its source has ended; got a spout "
+            f"with ends = True and coordinator {kind.__qualname__} without a method ended; "
+            "expected ended(self, last); add it to the coordinator",
             name=kind.__qualname__,
         )
 
@@ -616,8 +616,8 @@ def _kind_of(part: Part, spout: object) -> type:
     if kind is None:
         names = ", ".join(each.__name__ for each in _KINDS)
         raise TopologyError(
-            f"{part} of a sequence is not a spout that can be a part; got {spout!r:.100}; expected "
-            f"an instance of one of {names}",
+            f"{part} of a sequence is not a spout that can be part of one; got {spout!r:.100}; "
+            f"expected an instance of one of {names}",
             name=part,
             got=f"{spout!r:.100}",
         )

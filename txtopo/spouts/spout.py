@@ -227,7 +227,7 @@ def check_min_batch_rows(config: Config, rows_max: int, partitions: int | None =
             limit = f"{most}, which is {limit} times {partitions} partitions"
         raise ConfigError(
             f"pace.min_batch_rows is above the limit of the spout; got {rows_min}; expected at "
-            f"most {limit}, since no batch has more; lower it, or raise batch_rows_max",
+            f"most {limit}, because no batch has more rows; lower it, or raise batch_rows_max",
             setting="pace.min_batch_rows",
         )
 
@@ -242,9 +242,9 @@ def other_position(spout: str, metadata: Json) -> TopologyChanged:
         metadata: The metadata.
     """
     return TopologyChanged(
-        f"the stored position is not one of {spout}; got {shown(metadata)}; expected what it "
-        "planned itself; was there another spout under this id? start that one, or give this one "
-        "another id, under which it begins again",
+        f"the stored position was not planned by {spout}; got {shown(metadata)}; expected a "
+        "position that it planned itself; did another spout run under this id? start that one, "
+        "or give this one another id, under which it begins from the start",
         spout=spout,
         got=shown(metadata),
     )

@@ -258,9 +258,10 @@ class Aggregation:
         }
         column = max(sizes, key=lambda name: sizes[name])
         return ValueRefusedError(
-            f"the keys of one batch and what belongs to them are too large for a column; got "
+            "the keys of one batch and their values are too large for a column; got "
             f"{sizes[column]} bytes in column {column!r}; expected at most {COLUMN_BYTES_MAX}; no "
-            "setting raises that; let the spout cut smaller batches, or aggregate shorter values",
+            "setting raises this limit; let the spout cut smaller batches, or aggregate shorter "
+            "values",
             column=column,
             bytes=sizes[column],
         )

@@ -187,7 +187,7 @@ def conform(
     where = f"{component!r} emitted a record batch to stream {stream!r}"
     if sorted(batch.schema.names) != sorted(fields.names):
         raise EmitError(
-            f"{where} with other columns; got {', '.join(batch.schema.names) or 'none'}; "
+            f"{where} with the wrong columns; got {', '.join(batch.schema.names) or 'none'}; "
             f"expected {', '.join(fields.names) or 'none'}",
             component=component,
             stream=stream,
@@ -236,7 +236,7 @@ def _cast(column: pa.Array, declared: pa.DataType) -> pa.Array:
         return _cast(column.cast(column.type.value_type), declared)
     same_family = any(family(column.type) and family(declared) for family in _FAMILIES)
     if not same_family and not pa.types.is_null(column.type):
-        raise TypeError("the types have nothing in common; cast the column first")
+        raise TypeError("the types are incompatible; cast the column first")
     return fitted_array(column, declared)
 
 
@@ -317,7 +317,8 @@ def _over(component: str, stream: str, total: int, nbytes: int, column: str) -> 
     return EmitError(
         f"{component!r} emitted a tuple that is too large to be moved to stream {stream!r}; got "
         f"{total} bytes, of which column {column!r} has {nbytes}; expected at most "
-        f"{TUPLE_BYTES_MAX}; no setting raises that; emit the value in pieces, or where it lies",
+        f"{TUPLE_BYTES_MAX}; no setting raises this limit; emit the value in pieces, or a "
+        "reference to it",
         component=component,
         stream=stream,
         column=column,

@@ -54,7 +54,7 @@ def _reasons(
         if aggregation.ordered:
             yield f"the result of aggregate {id!r} depends on the order of its additions"
         if aggregation.by_txid:
-            yield f"aggregate {id!r} has a First or Last, for which the txid of a row counts"
+            yield f"aggregate {id!r} has a First or Last, which depends on the txid of a row"
     for id, component in graph.components.items():
         if not component.traits.reads_states:
             continue
@@ -70,4 +70,4 @@ def _reasons(
     for (component_id, name), backend in backends.items():
         if not backend.groups:
             where = f"state {name!r} of {component_id!r}"
-            yield f"{where} is in a store that takes no groups ({type(backend).__name__})"
+            yield f"{where} is in a store that does not support groups ({type(backend).__name__})"

@@ -302,7 +302,7 @@ class Records:
         arrived = Counter(sender(each) for each in self.envelopes)
         strays = arrived.keys() - promised.keys()
         if strays:
-            raise _lost(f"envelopes that no slot of the level before sent: {arrived}", "none")
+            raise _lost(f"envelopes that no slot of the previous level sent: {arrived}", "none")
         for slot, count in promised.items():
             if arrived[slot] != count:
                 raise _lost(f"{arrived[slot]} envelopes of slot {slot}", f"the {count} it sent")
@@ -310,7 +310,7 @@ class Records:
 
 def _lost(got: str, expected: str) -> RunLostError:
     return RunLostError(
-        f"what arrived is not what was sent; got {got}; expected {expected}; "
+        f"the records that arrived are not those that were sent; got {got}; expected {expected}; "
         "was an executor or a shuffle file lost?",
         counted=False,
     )

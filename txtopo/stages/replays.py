@@ -184,12 +184,12 @@ def _check_spout(
     part = kind.differing(known, brought)
     if part is not None:
         raise NonRepeatableBatch(
-            f"the replay of txid {attempt.txid} of topology {compiled.topology_id!r} is another "
-            f"batch than before; got {_told(brought[part])} from {kind.part} {part} of spout "
+            f"the replay of txid {attempt.txid} of topology {compiled.topology_id!r} differs from "
+            f"the earlier batch; got {_told(brought[part])} from {kind.part} {part} of spout "
             f"{id!r}; expected {_told(known[part])}, as the first attempt that was processed; it "
-            "is not committed; bring back what the source had and start again; or make the spout "
-            "an opaque one; if the change is meant, start once with Config(check_replays=False), "
-            "or take the batch out of the order with txtopo.operations.quarantine",
+            "is not committed; restore what the source had and start again; or make the spout "
+            "opaque; if the change is intended, start once with Config(check_replays=False), or "
+            "remove the batch with txtopo.operations.quarantine",
             topology=compiled.topology_id,
             component=id,
             txid=attempt.txid,
@@ -209,10 +209,11 @@ def _check_answers(
     if ALL_TASKS in known and known[ALL_TASKS] != brought.get(ALL_TASKS):
         raise NonRepeatableBatch(
             f"the replay of txid {attempt.txid} of topology {compiled.topology_id!r} was answered "
-            f"in another way than before; got {_told(brought.get(ALL_TASKS))} in bolt {id!r}; "
+            f"differently than before; got {_told(brought.get(ALL_TASKS))} in bolt {id!r}; "
             f"expected {_told(known[ALL_TASKS])}, as the first attempt that was processed; it is "
-            "not committed; let the service answer equal calls equally, or make the spout and the "
-            "states opaque; if the change is meant, start once with Config(check_replays=False)",
+            "not committed; let the service give equal answers to equal calls, or make the spout "
+            "and the states opaque; if the change is intended, start once with "
+            "Config(check_replays=False)",
             topology=compiled.topology_id,
             component=id,
             txid=attempt.txid,

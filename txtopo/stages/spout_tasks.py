@@ -181,7 +181,7 @@ class _Share:
         if type(number) is not int or number < 0:
             raise EmitError(
                 f"spout {self.component.id!r} planned {number!r} partitions; expected a whole "
-                "number; look at number_of_partitions of its coordinator part",
+                "number; check number_of_partitions of its coordinator",
                 component=self.component.id,
             )
         return range(self.task, number, self.component.tasks)
@@ -197,7 +197,7 @@ class _Share:
         if rows_max is not None and emitted > rows_max:
             raise EmitError(
                 f"emitter of {self.component.id!r} emitted more than its limit from partition "
-                f"{partition}; got {emitted} tuples; expected at most rows_max={rows_max}; repair "
+                f"{partition}; got {emitted} tuples; expected at most rows_max={rows_max}; fix "
                 "the emitter",
                 partition=partition,
             )

@@ -129,10 +129,10 @@ class _Stage:
             return manifests
         write = max(control.writes, key=lambda each: len(each.puts.rows))
         error = StateUsageError(
-            "what committers write in one batch is too large to be moved to the driver; got "
-            f"{largest} bytes, the most rows by bolt {write.component!r} to state "
-            f"{write.state!r}; expected at most {MANIFEST_BYTES_MAX}; no setting raises that; let "
-            "the spout cut smaller batches, or write shorter values",
+            "the writes of committers in one batch are too large to be moved to the driver; got "
+            f"{largest} bytes, most of them by bolt {write.component!r} to state {write.state!r}; "
+            f"expected at most {MANIFEST_BYTES_MAX}; no setting raises this limit; let the spout "
+            "cut smaller batches, or write shorter values",
             component=write.component,
             state=write.state,
             bytes=largest,

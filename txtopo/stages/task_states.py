@@ -97,7 +97,7 @@ def _declared(component: str, name: str, states: Mapping[str, State]) -> State:
 def no_such_state(component: str, name: str, declared: list[str]) -> StateUsageError:
     """Return the error for a state that ``with_state`` has not declared."""
     return StateUsageError(
-        f"bolt {component!r} has no state {name!r}; declared are "
+        f"bolt {component!r} has no state {name!r}; the declared states are "
         f"{', '.join(sorted(declared)) or 'none'}; add .with_state({name!r}, open_state(…))",
         component=component,
         state=name,

@@ -55,8 +55,8 @@ def missing_module(name: str) -> TopologyError:
     """Return the error for a module that workers cannot import."""
     if name.partition(".")[0] in _INSTALLED:
         return TopologyError(
-            f"a worker cannot import {name!r}, which txtopo needs there; install txtopo and what "
-            "it depends on in the Python of every executor (spark.pyspark.python, "
+            f"a worker cannot import {name!r}, which txtopo needs there; install txtopo and its "
+            "dependencies in the Python of every executor (spark.pyspark.python, "
             "PYSPARK_PYTHON), or ship an environment with spark.archives (to a Spark Connect "
             "server with addArtifacts of the session)",
             module=name,
@@ -100,8 +100,8 @@ def unpickled_error(pickled: bytes, component: str, note: str) -> Exception:
         error.add_note(note)
     except Exception as unreadable:  # noqa: BLE001 - a class of the user's may raise anything
         error = BoltError(
-            f"{component!r} failed with an exception that cannot be read here ({unreadable}); look "
-            "into the log of its task, and make the exception one that can be pickled",
+            f"{component!r} failed with an exception that cannot be read here ({unreadable}); see "
+            "the log of its task, and make the exception picklable",
             component=component,
         )
         error.add_note(note)

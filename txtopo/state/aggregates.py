@@ -39,11 +39,11 @@ class Aggregate(ABC):
     """How one value column of a ``PersistentAggregate`` is computed.
 
     Attributes:
-        field: The input field; ``None`` stands for the row itself (``Count`` only).
+        field: The input field; ``None`` means the row itself (``Count`` only).
         operator: The SQL operator that combines two partial results, or one with the stored value;
             None if only :meth:`combine_values` can, in Python.
-        initial: The stored value for no rows; an existing row gets it in a column that is added
-            to its table.
+        initial: The stored value for no rows; existing rows get it in a column that is added to
+            their table.
     """
 
     field: str | None = None
@@ -132,7 +132,7 @@ def _sum(left: Any, right: Any) -> Any:
 
 @dataclass(frozen=True, slots=True)
 class Count(Aggregate):
-    """Number of rows, or of those whose *field* is not NULL. A ``long``."""
+    """Number of rows, or of rows whose *field* is not NULL. A ``long``."""
 
     initial: ClassVar[int | None] = 0
 
@@ -145,7 +145,7 @@ class Count(Aggregate):
 
 @dataclass(frozen=True, slots=True)
 class Sum(Aggregate):
-    """Sum of *field*: a ``long`` of whole numbers, a ``double`` of floats, a wide decimal."""
+    """Sum of *field*: a ``long`` for integers, a ``double`` for floats, else a wide decimal."""
 
     word: ClassVar[str] = "Sum"
 
@@ -216,7 +216,7 @@ class MeanCount(Count):
 
 @dataclass(frozen=True, slots=True)
 class Mean(Aggregate):
-    """Mean of *field*, exact: kept as its sum and its count, and divided when it is read.
+    """Exact mean of *field*: stored as a sum and a count, which are divided when the mean is read.
 
     The table has two columns, ``<name>_sum`` and ``<name>_count``; readers and the view of an SQL
     store show ``<name>``: a ``float``, rounded once; for decimals, a ``Decimal`` of 38 digits.
@@ -294,25 +294,25 @@ class PythonAggregate(Aggregate):
 
 
 class OwnAggregate(PythonAggregate):
-    """An aggregate of your own: ``zero``, ``add`` and ``combine``, and the type of its value.
+    """Your own aggregate: ``zero``, ``add``, ``combine``, and the type of its value.
 
     Define :meth:`remove` as well if rows retract earlier ones
     (``PersistentAggregate(…, retracted=field)``). The retracted row may have been added in an
     earlier batch, so partial values must be able to become negative, such as a count of -1.
 
-    Delivery: exactly once, as with every aggregate; the batch of an earlier attempt is undone
-    first. Derive a class, and pass an instance of it to a ``PersistentAggregate``.
+    Delivery: exactly once, as for every aggregate; the batch of an earlier attempt is undone first.
+    Subclass it, and pass an instance to a ``PersistentAggregate``.
 
     Who calls it, and where: the tasks that emit rows call :meth:`zero` and :meth:`add`; the tasks,
     the driver and the commit call :meth:`combine`. Each uses one thread.
 
-    How often: any number of times, also for attempts that are abandoned.
+    How often: any number of times, even for attempts that are abandoned.
 
     What must be picklable: the aggregate, which is pickled with the topology.
 
     What is durable: the value. Stores keep the name of module and class and the input fields, never
-    a pickle. A reader of the state does not need the class, and sees the value as it is stored. A
-    changed class of the same name continues with the stored values.
+    a pickle. A reader of the state does not need the class, and sees the value as it is stored. If
+    you change the class and keep its name, it continues with the stored values.
 
     Not guaranteed: an order. Rows and partial results are combined in any order, so ``combine``
     must be associative and commutative. ``None`` stands for no value, and ``combine`` never gets
@@ -454,7 +454,7 @@ class NamedAggregate(PythonAggregate):
 
     def _unknown(self) -> FieldsError:
         return FieldsError(
-            f"the aggregate {self.name!r} is known by name only, from a store; it can be read, but "
-            "not combined; expected the state as its topology declares it",
+            f"the aggregate {self.name!r} is known only by name, from a store; it can be read, "
+            "but not combined; expected the state as its topology declares it",
             name=self.name,
         )

@@ -126,7 +126,7 @@ class StateTable:
                 )
             if name.lower() in BOOKKEEPING or name.lower().startswith("prev_"):
                 raise TopologyError(
-                    f"state {self.name!r} has a column {name!r}, a name kept for bookkeeping "
+                    f"state {self.name!r} has a column {name!r}, a name reserved for bookkeeping "
                     f"({', '.join(BOOKKEEPING)}, prev_…); rename it",
                     state=self.name,
                     column=name,
@@ -134,8 +134,8 @@ class StateTable:
         for column in self.key:
             if column.type == "json":
                 raise TopologyError(
-                    f"state {self.name!r} has a key column {column.name!r} of json, in which equal "
-                    "values may have different texts; expected another type, e.g. string",
+                    f"state {self.name!r} has a key column {column.name!r} of type json, in which "
+                    "equal values can be written differently; expected another type, e.g. string",
                     state=self.name,
                     column=column.name,
                 )
@@ -151,16 +151,16 @@ class StateTable:
             if self.mode == "log" and aggregate.operator is None:
                 raise TopologyError(
                     f"state {self.name!r} cannot keep {type(aggregate).__name__} in column "
-                    f"{column.name!r} in mode 'log', whose rows anyone combines by a GROUP BY, "
-                    "with sums, smallest and largest values; it combines in Python; "
-                    "use open_state(…, mode='table')",
+                    f"{column.name!r} in mode 'log', whose rows are combined by a GROUP BY, with "
+                    "sums, smallest and largest values; this aggregate combines in Python; use "
+                    "open_state(…, mode='table')",
                     state=self.name,
                     column=column.name,
                     got=type(aggregate).__name__,
                 )
         if self.mode == "log" and not len(self.value):
             raise TopologyError(
-                f"state {self.name!r} keeps keys alone and cannot be a log; got mode='log', which "
+                f"state {self.name!r} keeps only keys and cannot be a log; got mode='log', which "
                 "is for aggregates; expected mode='table'",
                 state=self.name,
                 setting="mode",

@@ -262,7 +262,7 @@ class MapDocuments:
             return answer
         raise PlugInError(
             f"multi_get of {type(self._map).__name__} returned {answer!r:.200} for {len(names)} "
-            "keys; expected a list with one text per key, None where there is none; repair the "
+            "keys; expected a list with one string per key, or None where there is none; fix the "
             "plug-in",
             state=self._state,
         )
@@ -294,7 +294,7 @@ class MapDocuments:
         if done is not True:
             raise PlugInError(
                 f"compare_and_put of {type(self._map).__name__} returned {done!r:.100}; expected "
-                "True or False: whether it was written; repair the plug-in, and look at what the "
+                "True or False: whether it was written; fix the plug-in, and check what the "
                 "store holds",
                 state=self._state,
             )
@@ -307,7 +307,7 @@ class MapDocuments:
         except (ConnectionError, TimeoutError) as error:
             raise StoreUnavailable(
                 f"cannot use the backing map of state {self._state!r}: {type(error).__name__}: "
-                f"{error}; what was written of a batch is taken back; try again",
+                f"{error}; what was written of a batch is undone; try again",
                 state=self._state,
             ) from error
 
@@ -316,8 +316,9 @@ class MapDocuments:
             return made(json.loads(text or ""))
         except (ValueError, TypeError, KeyError, IndexError) as error:
             raise SchemaDrift(
-                f"the backing map of state {self._state!r} holds what txtopo did not write; got "
-                f"{text!r:.200}; nothing was written; was it changed by hand, or a key lost?",
+                f"the backing map of state {self._state!r} holds a value that txtopo did not "
+                f"write; got {text!r:.200}; nothing was written; was it changed by hand, or was a "
+                "key lost?",
                 state=self._state,
             ) from error
 
@@ -341,7 +342,8 @@ class MapDocuments:
 
     def _overtaken(self) -> StoreContended:
         return StoreContended(
-            f"another writer changed state {self._state!r} meanwhile; try again", state=self._state
+            f"another writer changed state {self._state!r} in the meantime; try again",
+            state=self._state,
         )
 
 

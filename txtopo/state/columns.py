@@ -207,7 +207,7 @@ class Columns:
             return ()
         expected = f"the fields {', '.join(self.fields.names)}"
         if not self.fields:
-            expected = "True, since the state keeps keys alone, without value columns"
+            expected = "True, because the state keeps only keys, without value columns"
         raise StateUsageError(
             f"wrong {self.part} for state {self.state!r}; got {given!r}; expected {expected}",
             state=self.state,
@@ -232,7 +232,9 @@ class Columns:
                 self._refuse(field, given, "a key cannot be NULL")
             if type(value) is float:
                 if value != value:
-                    self._refuse(field, value, "a key cannot be NaN, which equals nothing")
+                    self._refuse(
+                        field, value, "a key cannot be NaN, which is not equal to anything"
+                    )
                 # -0.0 and 0.0 are one key: some stores would tell them apart, others would not.
                 return value + 0.0
         return value
@@ -328,7 +330,7 @@ def _exact_decimals(kind: str, column: Sequence[decimal.Decimal]) -> list[decima
 
 def _hint(kind: str) -> str:
     if kind == "json":
-        return ", a value of dicts with text as names, lists, str, int, float, bool and None"
+        return ", a value made of dicts with string names, lists, str, int, float, bool and None"
     if kind == "timestamp":
         return " (a datetime with a time zone)"
     return " (a datetime without a time zone)" if kind == "timestamp_ntz" else ""
@@ -364,12 +366,10 @@ def json_text(value: Any) -> str:
         # JSON reads two adjacent surrogates as one character: a different text, or a different
         # name.
         if "\\ud" in text and json.loads(text) != value:
-            raise NotExactlyJson(
-                "a character is written as two halves (surrogates), which json joins"
-            )
+            raise NotExactlyJson("a character is written as two surrogates, which json would join")
         return text
     except RecursionError as error:
-        raise NotExactlyJson("it is nested too deep, or holds itself") from error
+        raise NotExactlyJson("it is nested too deeply, or contains itself") from error
 
 
 def json_value(text: str) -> Any:
@@ -393,14 +393,14 @@ def _check(value: Any) -> None:
     if kind is dict:
         for name, part in value.items():
             if type(name) is not str:
-                raise TypeError(f"names in json are text; got {name!r:.100}")
+                raise TypeError(f"names in json are strings; got {name!r:.100}")
             _check(part)
     elif kind is list:
         for part in value:
             _check(part)
     elif kind is int:
         if not -_LIMIT <= value < _LIMIT:
-            raise NotExactlyJson("a whole number in json has 64 bits at most")
+            raise NotExactlyJson("a whole number in json has at most 64 bits")
     elif kind is float:
         if not math.isfinite(value):
             raise NotExactlyJson("json has no NaN and no infinity")

@@ -88,9 +88,9 @@ def _forgets(backend: StateBackend, written: Ledger, kept: Ledger | None) -> Plu
         if kept is None or getattr(kept, each.name) != getattr(written, each.name)
     ]
     return PlugInError(
-        f"{type(backend).__name__} does not keep the whole ledger; wrote {written}; read back "
-        f"{kept}; different are {', '.join(lost)}; expected every field as it was written: store "
-        "dataclasses.asdict(ledger), all of it, and read it with Ledger.of(fields)",
+        f"{type(backend).__name__} does not store the whole ledger; wrote {written}; read back "
+        f"{kept}; these differ: {', '.join(lost)}; expected every field as it was written: store "
+        "all of dataclasses.asdict(ledger), and read it with Ledger.of(fields)",
         fields=tuple(lost),
     )
 
@@ -116,8 +116,8 @@ def checked_ledger(
     held = "" if written is None else f" that holds {written}"
     raise PlugInError(
         f"{asked} of {type(backend).__name__} returned {answer!r:.200}; expected the Ledger of "
-        f"epoch {epoch}{held}, as it stands after the write; repair the plug-in, and look at what "
-        "the store holds",
+        f"epoch {epoch}{held}, as it is after the write; fix the plug-in, and check what the "
+        "store holds",
         got=f"{answer!r:.200}",
     )
 
@@ -173,7 +173,7 @@ def _answers(
         raise PlugInError(
             f"{type(first).__name__} returns a database, so its states share transactions, but an "
             "engine writes one of them; expected database() to return None if rows may come from "
-            "an engine; repair the plug-in",
+            "an engine; fix the plug-in",
             store=type(first).__name__,
         )
     if not isinstance(own_writes, Puts | Merges):
@@ -183,8 +183,8 @@ def _answers(
     answers: object = first.commit_together(attempt, own)
     if not isinstance(answers, Sequence) or len(answers) != len(own):
         raise PlugInError(
-            f"commit_together of {type(first).__name__} returned {answers!r:.200}; expected a list "
-            f"of {len(own)} ledgers, one for each state; repair the plug-in, and look at what the "
+            f"commit_together of {type(first).__name__} returned {answers!r:.200}; expected a "
+            f"list of {len(own)} ledgers, one for each state; fix the plug-in, and check what the "
             "store holds",
             got=f"{answers!r:.200}",
             expected=len(own),
@@ -211,7 +211,6 @@ def _read_back(
     # The lost write may still take effect after this read. That is harmless: the next write waits
     # for its row lock, finds the txid held by this attempt, and undoes it like any other redo.
     raise StoreUnavailable(
-        f"the write of attempt {attempt} was lost on the way: {lost}; the state holds {ledger}; "
-        "try again",
+        f"the write of attempt {attempt} was lost: {lost}; the state holds {ledger}; try again",
         attempt=attempt,
     ) from lost

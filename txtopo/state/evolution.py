@@ -35,8 +35,8 @@ from txtopo.tuples import Field
 
 REBUILD = (
     "to start it over, empty, give it another table and start once with allow_change; to compute "
-    "all batches again, give each state another table and call txtopo.operations.rebuild "
-    "(txtopo rebuild)"
+    "all batches again, give each state another table and call txtopo.operations.rebuild (txtopo "
+    "rebuild)"
 )
 """How to replace a state that cannot be changed."""
 
@@ -102,21 +102,21 @@ def table_change(text: str, table: StateTable, label: str) -> TableChange | None
     found, wanted = json.loads(text), json.loads(declaration(table))
     for part in ("kind", "mode", "key"):
         if found.get(part) != wanted.get(part):
-            raise refused_change(f"its {part} does not change", text, table, label)
+            raise refused_change(f"its {part} cannot change", text, table, label)
     before, now = _columns(found), _columns(wanted)
     for name, (kind, aggregate) in now.items():
         if name in before and before[name] != (kind, aggregate):
             what = "type" if before[name][0] != kind else "aggregate"
             raise refused_change(
-                f"the {what} of its column {name!r} does not change", text, table, label
+                f"the {what} of its column {name!r} cannot change", text, table, label
             )
     added = tuple(field for field in table.value if field.name not in before)
     defaults = dict(table.defaults)
     for field in added:
         if field.name not in defaults:
             raise refused_change(
-                f"its column {field.name!r} is new and has no default for the rows that are there; "
-                f"declare one, as in open_state(…, defaults={{{field.name!r}: None}}) for NULL",
+                f"its column {field.name!r} is new and has no default for existing rows; declare "
+                f"one, as in open_state(…, defaults={{{field.name!r}: None}}) for NULL",
                 text,
                 table,
                 label,
@@ -128,8 +128,8 @@ def table_change(text: str, table: StateTable, label: str) -> TableChange | None
 def refused_change(why: str, text: str, table: StateTable, label: str) -> SchemaDrift:
     """Return the error for a state whose store has another declaration."""
     return SchemaDrift(
-        f"{label} was made with another declaration, and {why}; got {declaration(table)}; the "
-        f"store has {text}; nothing was written; declare it as before; or {REBUILD}",
+        f"{label} was created with a different declaration, and {why}; got {declaration(table)}; "
+        f"the store has {text}; nothing was written; declare it as before; or {REBUILD}",
         stored=text,
         declared=declaration(table),
         state=table.name,
@@ -139,11 +139,12 @@ def refused_change(why: str, text: str, table: StateTable, label: str) -> Schema
 def not_allowed(change: TableChange, label: str) -> SchemaDrift:
     """Return the error for a claim that may not change a table."""
     parts = [f"column {field.name!r} is new" for field in change.added]
-    parts += [f"column {field.name!r} is gone" for field in change.taken]
+    parts += [f"column {field.name!r} was removed" for field in change.taken]
     return SchemaDrift(
-        f"{label} was made with another declaration; {'; '.join(parts) or 'the order is another'}; "
-        "nothing was written; declare it as before; or, if the change is meant, start the topology "
-        "once with Config(allow_change=True), which a query of foreach_batch cannot do",
+        f"{label} was created with a different declaration; "
+        f"{'; '.join(parts) or 'the order has changed'}; nothing was written; declare it as "
+        "before; or, if the change is intended, start the topology once with "
+        "Config(allow_change=True), which a query of foreach_batch cannot do",
         stored=declaration(change.stored),
         declared=declaration(change.declared),
         state=change.declared.name,
@@ -159,7 +160,7 @@ def check_none_taken(change: TableChange, label: str) -> None:
     if change.taken:
         names = ", ".join(repr(field.name) for field in change.taken)
         raise refused_change(
-            f"this store takes no column away from its rows ({names}); only SQL stores do that",
+            f"this store cannot remove a column from its rows ({names}); only SQL stores can",
             declaration(change.stored),
             change.declared,
             label,

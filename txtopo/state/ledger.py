@@ -101,9 +101,8 @@ The id of a topology is never empty."""
 
 
 SET_BACK = (
-    "was ZooKeeper set back to an earlier state, or a store restored from a backup? bring back "
-    "what belongs together, or call txtopo.operations.rebuild, which adjusts ZooKeeper to the "
-    "states"
+    "was ZooKeeper or a store restored from a backup? restore what belongs together, or call "
+    "txtopo.operations.rebuild, which adjusts ZooKeeper to the states"
 )
 """How two histories may have been mixed, and what to do."""
 
@@ -197,7 +196,7 @@ class Ledger:
         if isinstance(schema, int) and schema > LEDGER_SCHEMA:
             raise SchemaVersionError(
                 f"a ledger has schema {schema}; expected at most {LEDGER_SCHEMA}; a newer txtopo "
-                "wrote it; upgrade this one",
+                "wrote it; upgrade this installation",
                 schema=schema,
             )
         return cls(**fields)
@@ -391,8 +390,8 @@ def standing(
         raise GroupBoundsError(
             f"a write of {txids_text(attempt.first_txid, attempt.txid)} meets a state that "
             f"already holds {txids_text(holder.first_txid, holder.txid)} in one write; expected "
-            "the same txids, which are then written again together; this is a bug in txtopo: "
-            "please report it, with the log",
+            "the same txids, to be written again together; this is a bug in txtopo: please "
+            "report it, with the log",
             attempt=attempt,
             holder=holder,
         )
@@ -400,8 +399,8 @@ def standing(
         return Standing.HELD
     if attempt < ledger.writer:
         raise FencedError(
-            f"attempt {attempt} is older than {ledger.writer}, which the state holds; "
-            "it was abandoned and must not write",
+            f"attempt {attempt} is older than {ledger.writer}, which the state holds; it was "
+            "abandoned and must not write",
             attempt=attempt,
             holder=ledger.writer,
         )
@@ -484,9 +483,9 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
     if may_be_one(ledger.ensemble, ensemble):
         return
     raise ForeignEnsembleError(
-        f"the progress of {ledger.owner} is not in this ensemble: it was lost, or is elsewhere; to "
-        f"start over, delete the table of the state; to continue after txid {ledger.txid}, name "
-        "the right ensemble in Config.zookeeper (zookeeper='memory' keeps nothing), or call "
+        f"the progress of {ledger.owner} is not in this ensemble: it was lost, or is elsewhere; "
+        f"to start over, delete the table of the state; to continue after txid {ledger.txid}, set "
+        "Config.zookeeper to the right ensemble (zookeeper='memory' keeps nothing), or call "
         f"txtopo.operations.rebuild; got ensemble {ensemble!r}; the ledger names "
         f"{ledger.ensemble!r}",
         ensemble=ensemble,
@@ -498,8 +497,8 @@ def check_ensemble(ledger: Ledger, ensemble: str) -> None:
 def _check_epoch(ledger: Ledger, epoch: int, term: str) -> None:
     if ledger.epoch > epoch:
         raise FencedError(
-            f"epoch {epoch} of topology {ledger.topology!r} was deposed; "
-            f"epoch {ledger.epoch} may write now; stop this coordinator",
+            f"this process no longer leads topology {ledger.topology!r} (epoch {epoch}): another "
+            f"one took over (epoch {ledger.epoch}); start it again to make it the standby",
             epoch=epoch,
             successor=ledger.epoch,
         )
@@ -507,8 +506,8 @@ def _check_epoch(ledger: Ledger, epoch: int, term: str) -> None:
     if ledger.epoch == epoch and ledger.term not in ("", term):
         raise TwoHistoriesError(
             f"two coordinators of topology {ledger.topology!r} claimed epoch {epoch}, which may "
-            f"write now: that of term {term!r}, and that of term {ledger.term!r}, which the ledger "
-            f"names up to txid {ledger.txid}; expected one term to an epoch; {SET_BACK}",
+            f"write now: that of term {term!r}, and that of term {ledger.term!r}, which the "
+            f"ledger names up to txid {ledger.txid}; expected one term for each epoch; {SET_BACK}",
             epoch=epoch,
             attempt=term,
             holder=ledger.term,
@@ -522,17 +521,17 @@ def _foreign(ledger: Ledger, owner: Owner, begins: int = 0) -> ForeignStateError
             f"it begins empty after txid {begins}; give it another table, or drop that one"
         )
     elif ledger.topology == RELEASED:
-        remedy = "it was released meanwhile; stop this coordinator, or start the topology again"
+        remedy = "it was released in the meantime; stop this process, or start the topology again"
     elif ledger.topology == owner.topology:
         remedy = (
-            "give each state a table of its own; do two URLs name one table? if the component was "
-            "renamed, start once with Config(allow_change=True); to give it up, call "
+            "give each state its own table; do two URLs name the same table? if the component "
+            "was renamed, start once with Config(allow_change=True); to give it up, call "
             "txtopo.operations.forget with state=…"
         )
     else:
         remedy = (
-            "give each topology a table of its own, or release this one with "
-            f"txtopo.operations.forget of {ledger.topology!r}"
+            "give each topology its own table, or release this one with txtopo.operations.forget "
+            f"of {ledger.topology!r}"
         )
     return ForeignStateError(
         f"a table belongs to another state; got {owner}; its ledger names {ledger.owner}; {remedy}",

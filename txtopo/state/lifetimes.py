@@ -27,8 +27,8 @@ LAST = SEEN.names[0]
 """The name of that column."""
 
 OTHER_TIMES = (
-    "the stored values have no such times, so they would expire at once, or never; keep the event "
-    "time of the stream as before, or give the state another table"
+    "the stored values have no such times, so they would expire immediately or never; keep the "
+    "event time of the stream as before, or give the state another table"
 )
 """Why stored values may not expire later, or by event time instead of planned time."""
 

@@ -234,8 +234,8 @@ class MapBackend(StateBackend):
             if plain is not None and plain[0] > attempt.txid:
                 raise StaleBatchError(
                     f"attempt {attempt} meets row {key} of txid {plain[0]} in state "
-                    f"{self.table.name!r}; somebody writes without a claim, or a deposed "
-                    "coordinator still does; look for it, and give the map compare_and_put",
+                    f"{self.table.name!r}; another program writes without a claim, or a deposed "
+                    "coordinator still writes; find it, and give the map compare_and_put",
                     attempt=attempt,
                 )
 
@@ -374,8 +374,8 @@ class MapFactory:
             )
         if PAIR.search(table.name):
             raise TopologyError(
-                f"bad name of a state's table; got {table.name!r}; a backing map is asked in JSON, "
-                "which takes two surrogates in a row for one character; rename it",
+                f"bad name of a state's table; got {table.name!r}; the keys of a backing map are "
+                "JSON, where two surrogates in a row are one character; rename it",
                 state=table.name,
             )
         kind = OpaqueMap if table.kind == "opaque" else TransactionalMap
@@ -421,8 +421,8 @@ def backing_map_factory(
     """
     if not callable(open_map):
         raise TopologyError(
-            f"backing_map_factory needs what opens a map; got {open_map!r:.100}; expected a class "
-            "or function: (url) -> BackingMap",
+            f"backing_map_factory needs a function that opens a map; got {open_map!r:.100}; "
+            "expected a class or function: (url) -> BackingMap",
             setting="open_map",
             got=f"{open_map!r:.100}",
         )

@@ -188,7 +188,8 @@ class TopN(PythonAggregate):
         for value in chain.from_iterable(rows):
             if isinstance(value, float) and not math.isfinite(value):
                 raise ValueRefusedError(
-                    f"TopN({self.field!r}) keeps no {value}; expected finite numbers; filter it",
+                    f"TopN({self.field!r}) keeps no {value}; expected finite numbers; filter it "
+                    "out",
                     field=self.field,
                 )
         known = [list(map(_in_json, row)) for row in rows if row[0] is not None]
@@ -321,7 +322,7 @@ class CountDistinct(PythonAggregate):
                 union.update(library.hll_sketch.deserialize(sketch))
             except (ValueError, TypeError, RuntimeError, IndexError, OverflowError) as error:
                 raise SchemaDrift(
-                    f"a column of CountDistinct holds something that is not a sketch: {error}; got "
+                    f"a column of CountDistinct holds a value that is not a sketch: {error}; got "
                     f"{sketch!r:.80}; was it changed by hand?",
                     name="CountDistinct",
                     got=f"{sketch!r:.80}",

@@ -295,8 +295,8 @@ class StateReader:
             if len(stored) == 1:
                 return stored[0]
             raise StateUsageError(
-                f"no state is named, and the store holds {names}; expected the name of its table: "
-                "table='…', or --table of the command",
+                f"no state was named, but the store holds {names}; expected the name of its "
+                "table: table='…', or --table of the command",
                 expected=tuple(sorted(table.name for table in stored)),
             )
         for table in stored:
@@ -367,8 +367,8 @@ def read_together(*readers: StateReader | State) -> Iterator[tuple[StateReader, 
             if not _place(earlier) <= _place(ledger) <= _place(later):
                 raise StateUsageError(
                     f"states {names[0]!r} and {name!r} cannot be read together: the connection of "
-                    f"the first reads {ledger} in the second, whose own reads {later}; one of them "
-                    "is in a copy of the other's database; read them apart",
+                    f"the first reads {ledger} in the second, whose own reads {later}; one of "
+                    "them is in a copy of the other's database; read them separately",
                     state=name,
                     got=str(ledger),
                     expected=str(later),
@@ -398,7 +398,7 @@ def _check_databases(names: Sequence[str], backends: Sequence[StateBackend]) -> 
             why = "they are in different databases"
         raise StateUsageError(
             f"states {names[0]!r} and {name!r} cannot be read together: {why}; expected states of "
-            "one database; read them apart, and compare the txids of their ledgers",
+            "one database; read them separately, and compare the txids of their ledgers",
             state=name,
         )
 
@@ -411,15 +411,15 @@ def _check_ledgers(names: Sequence[str], held: Sequence[Ledger | None]) -> None:
         if owner != same:
             raise StateUsageError(
                 f"states {names[0]!r} and {name!r} cannot be read together: the first holds "
-                f"{first}, the second {ledger}; expected states of one topology, since each counts "
-                "its own txids",
+                f"{first}, the second {ledger}; expected states of one topology, because each "
+                "topology counts its own txids",
                 state=name,
             )
         if ledger is not None and first is not None and ledger.txid != first.txid:
             raise StoreUnavailable(
                 f"states {names[0]!r} and {name!r} hold txids {first.txid} and {ledger.txid}; "
-                "expected one txid; they share no transaction, as the log of the run says, or one "
-                "was taken out of its topology; read them again, or apart",
+                "expected one txid; they share no transaction (see the log of the run), or one "
+                "was removed from its topology; read them again, or separately",
                 state=name,
             )
 

@@ -116,8 +116,8 @@ def _check(
 ) -> None:
     if ledger.txid < current - 1:
         raise StoreBehindCoordinator(
-            f"state {name!r} holds txid {ledger.txid}, but ZooKeeper says that txid {current - 1} "
-            f"is committed; expected the same; {_cause(ledger.txid, url)}",
+            f"state {name!r} holds txid {ledger.txid}, but in ZooKeeper txid {current - 1} is the "
+            f"last committed one; expected the same; {_cause(ledger.txid, url)}",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
@@ -135,10 +135,10 @@ def _check(
         of = txids_text(ledger.writer.first_txid, ledger.txid)
         nothing = f"nothing of txid {missing[0]}" if missing else f"the metadata of txid {current}"
         raise StoreAheadOfCoordinator(
-            f"state {name!r} holds {of}, but ZooKeeper knows txid {current - 1} as "
-            f"committed and {nothing}; "
-            "was ZooKeeper's data wiped, or is this another ensemble? point to the right one, or "
-            "call txtopo.operations.rebuild, which adjusts ZooKeeper to the states",
+            f"state {name!r} holds {of}, but in ZooKeeper txid {current - 1} is the last "
+            f"committed one, and it has {nothing}; was ZooKeeper's data wiped, or is this another "
+            "ensemble? use the right one, or call txtopo.operations.rebuild, which adjusts "
+            "ZooKeeper to the states",
             state=name,
             ledger_txid=ledger.txid,
             committed_txid=current - 1,
@@ -197,7 +197,7 @@ def check_claimed_since(
                 f"state {name!r} was claimed by epoch {ledger.epoch} last, and holds txid "
                 f"{ledger.txid}, which epoch {last} has planned in ZooKeeper since; expected a "
                 "state that this epoch has claimed, as it does before it plans; was the store "
-                "restored from a backup? bring back the newer data, or call "
+                "restored from a backup? restore the newer data, or call "
                 "txtopo.operations.rebuild, which adjusts ZooKeeper to the states",
                 state=name,
                 ledger_txid=ledger.txid,
@@ -236,7 +236,7 @@ def check_one_moment(ledgers: Mapping[str, Ledger | None]) -> None:
                     f"{other.term!r} last; expected a claim by the epoch that wrote txid {last}, "
                     "or by a later one, and nothing that a later one wrote, since all states are "
                     "claimed before one is written; was one of them restored from a backup? "
-                    "restore them from backups of one moment",
+                    "restore them from backups of the same moment",
                     state=behind,
                     attempt=wrote,
                     holder=other.last_writer,
@@ -276,7 +276,7 @@ def check_timeline(name: str, ledger: Ledger, committed: TransactionAttempt) -> 
         f"state {name!r} holds txid {writer.txid} from attempt {writer} of term {writer.term!r}, "
         f"but ZooKeeper says that txid {committed.txid} was committed by attempt {committed} of "
         f"term {committed.term!r}; expected what was committed, or what came after it; was the "
-        "store restored from a backup, from before a rebuild or a rewind? bring back the newer "
+        "store restored from a backup, from before a rebuild or a rewind? restore the newer "
         "data, or call txtopo.operations.rebuild, which adjusts ZooKeeper to the states",
         state=name,
         attempt=committed,
@@ -315,11 +315,10 @@ def check_known(
         knows = f"epoch {newest} is the newest" if known is None else f"that epoch of {known!r}"
         raise StoreAheadOfCoordinator(
             f"state {name!r} was claimed by epoch {ledger.epoch} of term {ledger.term!r}, up to "
-            f"txid {ledger.txid}, which ZooKeeper does not know; it knows "
-            f"{knows}; expected each epoch of a ledger in ZooKeeper; nothing was claimed; was "
-            "ZooKeeper's data wiped, or set back to an earlier state, or is this another ensemble? "
-            "point to the right one, or call txtopo.operations.rebuild, which fits ZooKeeper to "
-            "the states",
+            f"txid {ledger.txid}, which ZooKeeper does not know; it knows {knows}; expected each "
+            "epoch of a ledger in ZooKeeper; nothing was claimed; was ZooKeeper's data wiped, or "
+            "set back to an earlier state, or is this another ensemble? use the right one, or "
+            "call txtopo.operations.rebuild, which fits ZooKeeper to the states",
             state=name,
             ledger_txid=ledger.txid,
         )
@@ -344,8 +343,8 @@ def _check_nothing_missed(
     if ledger.txid >= current or (ledger.txid == current - 1 and same):
         return
     raise StoreBehindCoordinator(
-        f"state {name!r} was taken out of the topology and comes back with what it held then: txid "
-        f"{ledger.txid} of {writer}; ZooKeeper says that txid {current - 1} is committed, of "
+        f"state {name!r} was removed from the topology and comes back with what it held then: "
+        f"txid {ledger.txid} of {writer}; ZooKeeper says that txid {current - 1} is committed, of "
         f"{committed}; expected a state that has missed nothing; to start it over, empty, with "
         f"txid {current}, drop its table and its ledger, or give it another table; to have all "
         "batches in it, call txtopo.operations.rebuild with another table for each state",
@@ -359,9 +358,9 @@ def _cause(txid: int, url: str) -> str:
     """Return why a state may be behind, and what to do."""
     if txid:
         return (
-            "was the store restored from a backup, or its table dropped? bring back the newer "
-            "data, or call txtopo.operations.rebuild, which takes ZooKeeper back to txid "
-            f"{txid}, and the source with it"
+            "was the store restored from a backup, or its table dropped? restore the newer data, "
+            f"or call txtopo.operations.rebuild, which takes ZooKeeper back to txid {txid}, and "
+            "the source with it"
         )
     if url.startswith("memory:"):
         return (
@@ -370,10 +369,10 @@ def _cause(txid: int, url: str) -> str:
             "txtopo.operations.forget"
         )
     return (
-        f"nothing of this topology is in the store at {url}; was the URL changed, or the "
-        "table dropped? point to the store where the state was, or copy its table and ledger from "
-        "there with the store's own tools; or, to start it over, empty, start once "
-        "without the state and once with it, each with Config(allow_change=True); or, to begin "
-        "again with the first record of the source, give the topology another id and the state "
-        "another table, or call txtopo.operations.rebuild(topology, config).apply()"
+        f"the store at {url} contains nothing of this topology; was the URL changed, or the table "
+        "dropped? use the store where the state was, or copy its table and ledger from there "
+        "with the store's own tools; or, to start it over, empty, start once without the state "
+        "and once with it, each with Config(allow_change=True); or, to begin again with the "
+        "first record of the source, give the topology another id and the state another table, "
+        "or call txtopo.operations.rebuild(topology, config).apply()"
     )

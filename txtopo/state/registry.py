@@ -564,8 +564,8 @@ def _find_factory(url: str) -> BackendFactory:
         )
     if unusable_character(unquote(url)) is not None:
         raise TopologyError(
-            f"no store can be opened by this URL; got {redacted_url(url)!r}; expected one with "
-            "neither NUL nor half of a character (a surrogate) in it",
+            f"no store can be opened with this URL; got {redacted_url(url)!r}; expected one "
+            "without NUL and without half of a character (a surrogate)",
             path=redacted_url(url),
         )
     scheme = _scheme_name(match.group(1))
@@ -587,8 +587,8 @@ def _installed(scheme: str) -> BackendFactory:
         known = sorted({*points, *_registered})
         raise TopologyError(
             f"no state backend for {scheme!r}; {_scheme_hint(scheme, known)}known are "
-            f"{', '.join(known) or 'none'}; {_EXTRAS}; install the plug-in that brings it, or call "
-            "register_backend",
+            f"{', '.join(known) or 'none'}; {_EXTRAS}; install the plug-in that provides it, or "
+            "call register_backend",
             scheme=scheme,
         )
     return _loaded(points[scheme])
@@ -625,7 +625,7 @@ def _url_hint(url: object) -> str:
         return "expected e.g. 'sqlite:///counts.db'"
     path = os.fspath(url)
     if not isinstance(path, str) or not path or path.strip() != path or "://" in path:
-        return "expected e.g. 'sqlite:///counts.db', without blanks around it or in its scheme"
+        return "expected e.g. 'sqlite:///counts.db', without spaces around it or in its scheme"
     if path == "memory":
         return "write 'memory:'"
     plain = redacted_url(path.replace("\\", "/"))
@@ -698,7 +698,7 @@ def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) ->
             ) from cause
         raise TopologyError(
             f"the plug-in of state {table.name!r} in {shown} cannot be opened; got {text}; "
-            "expected a StateBackend; look at what makes it",
+            "expected a StateBackend; check what creates it",
             state=table.name,
         ) from cause
     if not isinstance(backend, StateBackend):
@@ -710,16 +710,14 @@ def _opened(factory: BackendFactory, url: str, table: StateTable, shown: str) ->
         )
     if table.mode not in backend.modes:
         raise TopologyError(
-            f"{shown} cannot keep a state in mode {table.mode!r}; got that for state "
-            f"{table.name!r}; expected "
-            f"mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
+            f"{shown} cannot keep a state in mode {table.mode!r}, as state {table.name!r} "
+            f"declares; expected mode={' or '.join(repr(mode) for mode in sorted(backend.modes))}",
             state=table.name,
         )
     if table.origin != "made" and not backend.existing_tables:
         raise TopologyError(
-            f"{shown} cannot keep a state in a table of your own; got create=False or "
-            f"add_columns=True for state {table.name!r}; expected create=True; only SQL databases "
-            "support that",
+            f"{shown} cannot keep a state in your own table; got create=False or add_columns=True "
+            f"for state {table.name!r}; expected create=True; only SQL databases support that",
             state=table.name,
         )
     return backend

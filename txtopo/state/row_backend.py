@@ -241,15 +241,14 @@ class RowBackend(StateBackend):
         if not isinstance(written, bool):
             raise PlugInError(
                 f"replace of {type(self).__name__} returned {written!r:.100}; expected True or "
-                "False: whether it was written; repair the plug-in, and look at what the store "
-                "holds",
+                "False: whether it was written; fix the plug-in, and check what the store holds",
                 state=self.table.name,
             )
         return written
 
     def _contended(self) -> StoreUnavailable:
         return StoreUnavailable(
-            f"state {self.table.name!r} was changed by others {_TRIES_MAX} times in a row; "
+            f"state {self.table.name!r} was changed by other writers {_TRIES_MAX} times in a row; "
             "nothing was written; try again",
             state=self.table.name,
             tries=_TRIES_MAX,
@@ -474,7 +473,7 @@ def checked_partials(table: StateTable, partials: pa.Table) -> pa.Table:
         if column.null_count or is_nan:
             raise ValueRefusedError(
                 f"a key of state {table.name!r} is {'NaN' if is_nan else 'NULL'} in field "
-                f"{part.name!r}; expected a value; filter such rows or give them a key",
+                f"{part.name!r}; expected a value; filter out such rows, or give them a key",
                 state=table.name,
                 field=part.name,
             )
@@ -500,8 +499,8 @@ def log_rows(table: StateTable, txid: int, writes: Writes) -> pa.Table:
         rows = checked_partials(table, writes.partials)
     elif writes.rows:
         raise StateUsageError(
-            f"state {table.name!r} is in mode 'log' and takes partial aggregates only; got final "
-            "values; use it in a PersistentAggregate",
+            f"state {table.name!r} is in mode 'log' and accepts only partial aggregates; got "
+            "final values; use it in a PersistentAggregate",
             state=table.name,
         )
     else:
@@ -521,8 +520,8 @@ def _check_distinct(table: StateTable, partials: pa.Table) -> None:
         return
     key = tuple(column[at].as_py() for column in keys)
     raise ValueRefusedError(
-        f"partial aggregates of state {table.name!r} have a key twice; got {key!r:.200}; expected "
-        "distinct keys; combine them before they are merged",
+        f"partial aggregates of state {table.name!r} contain a key twice; got {key!r:.200}; "
+        "expected distinct keys; combine them before they are merged",
         state=table.name,
         key=key,
     )

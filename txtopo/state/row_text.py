@@ -220,9 +220,9 @@ class RowText:
 
     def _damaged(self, text: str) -> SchemaDrift:
         return SchemaDrift(
-            f"state {self.table.name!r} holds a text that cannot be read; got {text!r:.200}; "
-            f"expected what txtopo wrote for {self.table.key!r} and {self.table.value!r}; "
-            "was it changed by hand?",
+            f"state {self.table.name!r} holds a value that cannot be read; got {text!r:.200}; "
+            f"expected what txtopo wrote for {self.table.key!r} and {self.table.value!r}; was it "
+            "changed by hand?",
             state=self.table.name,
         )
 
@@ -270,7 +270,7 @@ def _without_sign(part: Any) -> Any:
 def _exactly(kind: type) -> Convert:
     def write(value: Any) -> Any:
         if not isinstance(value, kind) or (isinstance(value, bool) and kind is not bool):
-            raise TypeError(f"{value!r} is no {kind.__name__}")
+            raise TypeError(f"{value!r} is not a {kind.__name__}")
         return value
 
     return write

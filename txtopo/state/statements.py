@@ -113,7 +113,8 @@ def given_parameters(
     """
     if parameters is not None and many is not None:
         raise StateUsageError(
-            f"a statement of state {state!r} has parameters and many; expected one of them",
+            f"a statement of state {state!r} has both parameters and many; expected only one of "
+            "them",
             state=state,
         )
     if many is not None and not isinstance(many, list | tuple):
@@ -168,15 +169,15 @@ def check_undo(state: str, undo: object, *, repeats: bool) -> None:
     if undo is None and not repeats:
         raise StateUsageError(
             f"a statement of state {state!r} has no undo, and its committer is below an opaque "
-            "spout, whose replays may bring another batch under the same txid; expected "
-            "undo=…, a statement that takes it back, such as a DELETE of the rows of :txid",
+            "spout, whose replays may bring another batch under the same txid; expected undo=… "
+            "with a statement that undoes it, such as a DELETE of the rows of :txid",
             state=state,
             setting="undo",
         )
     if not isinstance(undo, str | None):
         raise StateUsageError(
             f"the undo of a statement of state {state!r} is a {type(undo).__name__}; expected a "
-            "text with parameters such as :txid, since it is stored",
+            "string with parameters such as :txid, because it is stored",
             state=state,
             setting="undo",
             got=type(undo).__name__,
@@ -230,7 +231,7 @@ def missing_undo(undos: Iterable[StoredUndo]) -> str | None:
     found = next((each for each in undos if each.text is None), None)
     if found is None:
         return None
-    return f"txid {found.order[0]} has executed statements without undo=, which nothing takes back"
+    return f"txid {found.order[0]} has executed statements without undo=, which cannot be undone"
 
 
 def undos_to_text(undos: Sequence[StoredUndo]) -> str | None:
@@ -256,7 +257,7 @@ def undos_from_text(text: str | None, label: str) -> list[StoredUndo]:
         ]
     except (ValueError, TypeError, KeyError, decimal.DecimalException) as error:
         raise StoreDamagedError(
-            f"the undos that {label} keeps of its statements cannot be read: {text_of(error)}; got "
+            f"the stored undo statements of {label} cannot be read: {text_of(error)}; got "
             f"{text!r:.200}; expected what was stored; was the ledger changed by hand?",
             store=label,
             got=f"{text!r:.200}",

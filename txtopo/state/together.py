@@ -75,8 +75,8 @@ def shared_transactions(
 
 
 _COPY = (
-    "it does not read, or is not read in, what was just claimed in {}: one of them is in a copy of "
-    "the other's database"
+    "it does not see, or is not seen by, what was just claimed in {}: one of them is in a copy "
+    "of the other's database"
 )
 
 
@@ -111,8 +111,8 @@ def _database(backend: StateBackend) -> Database | None:
     if database is None or isinstance(database, Database):
         return database
     raise PlugInError(
-        f"database of {type(backend).__name__} returned {database!r:.100}; expected a Database, or "
-        "None; repair the plug-in",
+        f"database of {type(backend).__name__} returned {database!r:.100}; expected a Database, "
+        "or None; fix the plug-in",
         got=f"{database!r:.100}",
     )
 

@@ -96,7 +96,7 @@ class StateHandle(Instead):
         if self.table.mode == "log":
             raise StateUsageError(
                 f"state {self.name!r} is in mode 'log', whose rows are partial aggregates that "
-                "nobody can read and write one by one; use it in a PersistentAggregate, or "
+                "cannot be read and written one by one; use it in a PersistentAggregate, or "
                 "open_state(…, mode='table')",
                 state=self.name,
             )

@@ -49,8 +49,8 @@ class Row:
         """
         if self.txid > txid:
             raise StaleBatchError(
-                f"batch of txid {txid} is behind a row of txid {self.txid}; "
-                "commits must reach a state in txid order; do two topologies share one state?",
+                f"batch of txid {txid} is behind a row of txid {self.txid}; commits must reach a "
+                "state in txid order; do two topologies share one state?",
                 txid=txid,
                 stored_txid=self.txid,
             )

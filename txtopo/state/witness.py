@@ -85,9 +85,9 @@ class Witness:
             return cls(int(txid), Left(left), str(key))
         except (ValueError, TypeError) as error:
             raise StoreDamagedError(
-                f"the ledger names a row that cannot be read; got {text!r:.200}; expected what a "
-                "commit noted; was the ledger changed by hand? bring back the table and its ledger "
-                "as of one moment",
+                f"the ledger names a row that cannot be read; got {text!r:.200}; expected the row "
+                "that a commit noted; was the ledger changed by hand? restore the table and its "
+                "ledger as of the same moment",
                 got=f"{text!r:.200}",
             ) from error
 
@@ -134,7 +134,7 @@ def check_witness(snapshot: Snapshot, table: StateTable, name: str) -> None:
     flaw = snapshot.flaw()
     if flaw is not None:
         raise StoreDamagedError(
-            f"the rows of state {name!r} are not those of its ledger: {flaw}", state=name
+            f"the rows of state {name!r} do not match its ledger: {flaw}", state=name
         )
     if ledger is None or not ledger.witness:
         return
@@ -161,10 +161,10 @@ def check_none_later(snapshot: Snapshot, name: str) -> None:
         return  # nor need there be a table
     if (last := snapshot.last_txid()) > ledger.txid:
         raise StoreDamagedError(
-            f"the rows of state {name!r} are not those of its ledger: one is of txid {last}; "
+            f"the rows of state {name!r} do not match its ledger: one belongs to txid {last}; "
             f"expected at most txid {ledger.txid}, which the ledger holds; nothing was written; "
-            "was the ledger restored from a backup without the table? bring back both as of one "
-            "moment",
+            "was the ledger restored from a backup without the table? restore both as of the "
+            "same moment",
             state=name,
             ledger_txid=ledger.txid,
             expected_txid=ledger.txid,
@@ -186,9 +186,9 @@ def check_undone(row: Row | None, witness: Witness, state: str) -> None:
     if row is not None and row.txid == witness.txid:
         raise StoreDamagedError(
             f"an earlier attempt of txid {witness.txid} cannot be taken back in {state}: the row "
-            f"of key {witness.key} still has its txid; nothing was written; expected that the list "
-            "of the keys of the last txid names it; was that list restored or changed alone? bring "
-            "back all tables of the state as of one moment",
+            f"of key {witness.key} still has its txid; nothing was written; expected the list of "
+            "the keys of the last txid to contain it; was only that list restored or changed? "
+            "restore all tables of the state as of the same moment",
             state=state,
         )
 
@@ -212,10 +212,10 @@ def _damaged(
     later = got is not None and got > witness.txid
     alone, without = ("ledger", "table") if later else ("table", "ledger")
     return StoreDamagedError(
-        f"the rows of state {name!r} are not those of its ledger: {what} is {found}; expected "
+        f"the rows of state {name!r} do not match its ledger: {what} is {found}; expected "
         f"{wanted}, which txid {witness.txid} left; the ledger holds txid {ledger.txid}; no batch "
-        f"was written; was the {alone} restored from a backup without the {without}, or changed by "
-        "hand? bring back both as of one moment",
+        f"was written; was the {alone} restored from a backup without the {without}, or changed "
+        "by hand? restore both as of the same moment",
         state=name,
         ledger_txid=ledger.txid,
         expected_txid=witness.txid,

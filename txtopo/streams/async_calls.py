@@ -106,8 +106,8 @@ def map_async(
     if any(port.node.committing for port in stream.ports):
         raise TopologyError(
             f"map_async makes calls in the processing phase only; got {stream.name!r}, which is "
-            "below a committer, so that each call would hold up all later commits; expected a "
-            "stream above the tables; call the service there, and join or store what it answers",
+            "below a committer, so each call would delay all later commits; expected a stream "
+            "above the tables; call the service there, and join or store its answers",
             stream=stream.name,
         )
     check_function("map_async", function, "row", may_await=True)
@@ -118,8 +118,8 @@ def map_async(
         check_listed("map_async", error)
     if listed and not stream.draft.takes_dead_letters:
         raise TopologyError(
-            "map_async has dead_letters_on, and the topology has nowhere to put them; expected "
-            "StreamBuilder(…, dead_letters=open_state(…))",
+            "map_async has dead_letters_on, but the topology has nowhere to put dead letters; "
+            "expected StreamBuilder(…, dead_letters=open_state(…))",
             name="map_async",
             setting="dead_letters_on",
         )

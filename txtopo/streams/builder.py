@@ -57,19 +57,19 @@ DAY = datetime.timedelta(days=1)
 
 
 class StreamBuilder:
-    """Puts a transactional topology together from operators on streams (Trident's counterpart).
+    """Builds a transactional topology from operators on streams (Trident's counterpart).
 
     Delivery: each record of a source counts exactly once in each state, whatever crashes. A mistake
-    raises an error at its place in the program, or in :meth:`build_topology`.
+    raises an error at its line in the program, or in :meth:`build_topology`.
 
     Args:
         id: Id of the topology; its progress is stored under it. See
             ``TransactionalTopologyBuilder``.
         dead_letters: Where to keep records that a spout cannot decode; see
-            ``TransactionalTopologyBuilder``. Rows without a usable event time become dead letters
-            too, if their source has no ``unusable``. Functions of operators do not make any.
-        marks: The state of the watermarks, opaque; by default the table ``<topology>_marks`` in the
-            store of the first operator that needs one.
+            ``TransactionalTopologyBuilder``. Rows without a usable event time also become dead
+            letters, if their source has no ``unusable``. Functions of operators produce none.
+        marks: The state of the watermarks, opaque; by default, the table ``<topology>_marks`` in
+            the store of the first operator that needs one.
 
     Raises:
         TopologyError: An argument is wrong; the message says which and how to repair it.
@@ -110,27 +110,29 @@ class StreamBuilder:
         clock: Duration | None = None,
         unusable: State | None = None,
     ) -> DataStream:
-        """Add a spout, and return its stream ``default``, with event time if a column has it.
+        """Add a spout and return its stream ``default``, optionally with event time.
 
         Args:
             id: Id of the spout.
             spout: The spout.
-            parallelism: How many tasks the spout has, and the operators below it.
-            event_time: The column, a ``timestamp``, with the time at which a row happened. The
-                watermark is the largest such time so far, less *delay*; earlier rows are late.
-            delay: How much older than the newest row a row may be without being late.
-            by: Columns that identify the parts of the source; the slowest part with a row counts.
-            idle_after: A part without a row for this long, in planned time, does not count.
+            parallelism: The number of tasks of the spout and of the operators downstream.
+            event_time: The ``timestamp`` column with the time at which the event of a row happened.
+                The watermark is the largest such time so far, minus *delay*; earlier rows are late.
+            delay: How much older than the newest row a row may be before it is late.
+            by: Columns that identify the parts of the source; the slowest part that has had a row
+                determines the watermark.
+            idle_after: A part without a row for this long, in planned time, is ignored.
             max_ahead: How far an event time may be ahead of the planned time of its txid; None for
-                no limit. A source without planned time has no limit by default.
-            clock: For a part without a row for this long, the planned time less *delay* is the
-                watermark, and txids come without rows. An alternative to *idle_after*, for rows
-                that arrive as they happen. It has no effect on a source that never had a row.
+                no limit. By default, a source without planned time has no limit.
+            clock: If a part has no row for this long, its watermark is the planned time minus
+                *delay*, and txids without rows are planned. An alternative to *idle_after*, for
+                rows that arrive as they happen. It has no effect on a source that has never had a
+                row.
             unusable: The state that keeps rows without a usable event time, by txid and number. By
-                default such a row is a dead letter; without *dead_letters* it is kept as one in
-                the table ``<topology>_unusable``, in the store of the first table of the program
-                (or ``<marks>_unusable``, beside *marks*). A program without any table has no place
-                for it, and only logging it would lose it: there it ends the run.
+                default, such a row becomes a dead letter. Without *dead_letters*, it is kept in the
+                table ``<topology>_unusable``, in the store of the first table of the program (or
+                ``<marks>_unusable``, beside *marks*). If the program has no table, the row ends the
+                run, because only logging it would lose it.
 
         Raises:
             TopologyError: An argument is wrong, or the topology cannot have this spout.
@@ -167,19 +169,18 @@ class StreamBuilder:
         value: str | Fields,
         refresh: Duration = "5 minutes",
     ) -> Lookup:
-        """Declare a table from outside to join streams with: ``stream.join(lookup, on=…)``.
+        """Declare an external table to join streams with: ``stream.join(lookup, on=…)``.
 
-        Each txid reads one version of it, which is planned and stored with the txid, so that a
-        replay reads the same. Each process holds the rows of a version in memory.
+        Each txid reads one version of the table, which is planned and stored with the txid, so a
+        replay reads the same version. Each process holds the rows of a version in memory.
 
         Args:
             id: Id of the lookup; versions are stored under it.
             source: ``"delta:///folder"``, or a ``DeltaLookup``, ``QueryLookup`` or ``FilesLookup``.
-            key: The key columns; no two rows may have the same key. Their types are the types of
-                the columns that they are compared with.
-            value: The columns to take, with their types: ``"country string, since date"``.
-            refresh: How long a version is used before the planning of a batch looks for a newer
-                one.
+            key: The key columns; no two rows may have the same key. Their types are those of the
+                columns they are compared with.
+            value: The columns to read, with their types: ``"country string, since date"``.
+            refresh: How long a version is used before planning looks for a newer one.
 
         Raises:
             TopologyError: The id is taken, or an argument is wrong.
@@ -188,9 +189,9 @@ class StreamBuilder:
         return Lookup(self._draft, declared_lookup(id, source, key, value, refresh))
 
     def merge(self, *streams: DataStream) -> DataStream:
-        """Return one stream with the rows of several, which have the same fields.
+        """Return one stream with the rows of several streams that have the same fields.
 
-        There is no order between rows of different streams.
+        Rows of different streams are in no particular order.
 
         Raises:
             TopologyError: A stream is of another builder, occurs twice, or has other fields.
@@ -222,7 +223,7 @@ class StreamBuilder:
         return DataStream(self._draft, name, tuple(ports), fields, time, retracted, table)
 
     def output(self, id: str, stream: str) -> DataStream:
-        """Return another stream than ``default`` of a spout, or of a bolt that was added.
+        """Return a stream other than ``default`` of a spout or bolt that was added.
 
         Args:
             id: Id of the spout or bolt.
@@ -234,8 +235,8 @@ class StreamBuilder:
         outputs = {each.id: each for each in self._draft.nodes if each.user_object is not None}
         if not isinstance(id, str) or not isinstance(stream, str):
             raise TopologyError(
-                f"output takes two texts; got {id!r:.100} and {stream!r:.100}; expected the id of "
-                "a spout or bolt and the name of its stream",
+                f"output takes two strings; got {id!r:.100} and {stream!r:.100}; expected the id "
+                "of a spout or bolt and the name of its stream",
                 setting="stream" if isinstance(id, str) else "id",
             )
         if id not in outputs:

@@ -331,9 +331,8 @@ class CapturedChanges(ArrowBolt, Committer):
             raise EmitError(
                 f"the table of {self._id!r} was truncated in its source; got "
                 f"{_shown(events, int(found[0]), (table.op, *table.position))}; expected no "
-                "truncate, since all rows would go; "
-                'as_changes(…, on_truncate="clear") clears the table here as well; or take the '
-                "batch out with quarantine",
+                'truncate, because all rows would be deleted; as_changes(…, on_truncate="clear") '
+                "clears the table here as well; or remove the batch with quarantine",
                 component=self._id,
                 setting="on_truncate",
             )
@@ -496,10 +495,10 @@ class LogRecord:
                 if self.current is not None and table.on_new_timeline == "refuse":
                     raise EmitError(
                         f"the log of {id!r} continues in another timeline, whose positions cannot "
-                        f"be compared with those before; got {timeline!r:.100} after "
-                        f"{self.current!r:.100}; expected one server and one log; "
-                        'as_changes(…, on_new_timeline="snapshot") takes all rows back and fills '
-                        "the table from a new snapshot; or let the state begin in another table",
+                        f"be compared with the earlier ones; got {timeline!r:.100} after "
+                        f"{self.current!r:.100}; expected one server and one log; as_changes(…, "
+                        'on_new_timeline="snapshot") takes all rows back and fills the table '
+                        "from a new snapshot; or let the state begin in another table",
                         component=id,
                         setting="on_new_timeline",
                     )
@@ -577,7 +576,7 @@ class RefuseEvents(BasicBolt):
             expected = "a value, neither NULL nor NaN"
         raise RecordFailed(
             f"an event of {self._id!r} cannot be used; got {row[field]!r:.100} in column "
-            f"{field!r}, in {row!r:.300}; expected {expected}; name other words with operations=, "
+            f"{field!r}, in {row!r:.300}; expected {expected}; map other words with operations=, "
             "filter such rows above, or set them aside with dead_letters= of the StreamBuilder",
             component=self._id,
             field=field,
@@ -637,7 +636,7 @@ def captured_changes(
     if expire_after is not None and not order:
         raise TopologyError(
             f"{operator} has expire_after, but no position; got {expire_after!r:.100}; expected "
-            "position= as well: without it nothing is remembered of a deleted key",
+            "position= as well, because without it nothing is stored about a deleted key",
             setting="expire_after",
         )
     length = None

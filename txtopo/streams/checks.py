@@ -24,8 +24,8 @@ def declared_fields(operator: str, given: object) -> Fields:
     """
     if not isinstance(given, str | Fields):
         raise FieldsError(
-            f"the fields of {operator} are of the wrong type; got {given!r:.100}; expected a text "
-            "with names and types; write e.g. 'word string, amount long'",
+            f"the fields of {operator} are of the wrong type; got {given!r:.100}; expected a "
+            "string with names and types; write e.g. 'word string, amount long'",
             name=operator,
             setting="fields",
         )
@@ -33,8 +33,9 @@ def declared_fields(operator: str, given: object) -> Fields:
     for field in fields:
         if field.type == "json":
             raise FieldsError(
-                f"field {field.name!r} of {operator} is json, which is a type for the values of a "
-                "state; expected another type; declare it as a string, and use json.dumps",
+                f"field {field.name!r} of {operator} has the type json, which is only for the "
+                "values of a state; expected another type; declare it as a string, and use "
+                "json.dumps",
                 field=field.name,
             )
     if fields.required:
@@ -64,8 +65,8 @@ def column_names(operator: str, given: object, fields: Fields) -> tuple[str, ...
     for name in names:
         if not isinstance(name, str):
             raise FieldsError(
-                f"{operator} needs names of columns; got {name!r:.100} among them; expected texts, "
-                f"of {', '.join(fields.names)}",
+                f"{operator} needs names of columns; got {name!r:.100} among them; expected names "
+                f"among {', '.join(fields.names)}",
                 name=operator,
             )
         if name not in fields.index:
@@ -120,8 +121,8 @@ def check_new_columns(operator: str, fields: Fields, more: Iterable[Field]) -> F
         if field.name in fields.index:
             raise FieldsError(
                 f"{operator} would make column {field.name!r} twice; got it in the stream "
-                f"({', '.join(fields.names)}) as well; rename one of the two, e.g. with "
-                f"select(…, other={field.name!r})",
+                f"({', '.join(fields.names)}) as well; rename one of them, e.g. with select(…, "
+                f"other={field.name!r})",
                 field=field.name,
             )
     return Fields.of([*fields, *more])

@@ -90,7 +90,7 @@ class Draft:
         check_id(what, id)
         if id in self._ids:
             raise TopologyError(
-                f"{what} id {id!r} is used twice; expected distinct ids; rename one of the two",
+                f"{what} id {id!r} is used twice; ids must be distinct; rename one of them",
                 component=id,
             )
         self._ids.add(id)
@@ -155,8 +155,8 @@ class Draft:
         if place in self._tables:
             raise TopologyError(
                 f"table {table!r} of {state!r} is used twice; got it in {self._tables[place]} and "
-                f"in {where}; expected a table for each, since each has a ledger of its own; give "
-                "one another table",
+                f"in {where}; expected one table for each, because each has its own ledger; give "
+                "one of them another table",
                 table=table,
             )
         self._tables[place] = where
@@ -170,8 +170,8 @@ class Draft:
         """
         if not isinstance(given, kind):
             raise TopologyError(
-                f"{where} takes no {type(given).__name__}; got {given!r:.100}; expected a "
-                f"{kind.__name__} that an operator of this StreamBuilder returned",
+                f"{where} does not accept a {type(given).__name__}; got {given!r:.100}; expected "
+                f"a {kind.__name__} that an operator of this StreamBuilder returned",
                 name=where,
                 got=type(given).__name__,
             )
@@ -259,8 +259,8 @@ class Draft:
         if self._timed.setdefault(name, beside.location) != beside.location:
             raise TopologyError(
                 f"two tables {table!r} in different stores have windows, joins or other operators "
-                f"with event time; got one of them in {beside!r}; expected distinct names, since "
-                "watermarks are stored by table name; give one another table",
+                f"with event time; got one of them in {beside!r}; expected distinct names, "
+                "because watermarks are stored by table name; give one of them another table",
                 table=table,
             )
         if node.state is None:
@@ -363,9 +363,9 @@ def readable_state(operator: str, state: object) -> State:
     state = checked_state(operator, state)
     if state.kind != "opaque":
         raise TopologyError(
-            f"{operator} reads a transactional state; got {state!r}; expected an opaque one, since "
-            "in a replay a transactional state that holds the txid shows the values after it; use "
-            'open_state(…, kind="opaque")',
+            f"{operator} reads a transactional state; got {state!r}; expected an opaque one, "
+            "because in a replay a transactional state that already holds the txid shows the "
+            'values after it; use open_state(…, kind="opaque")',
             name=operator,
             table=state.table,
         )

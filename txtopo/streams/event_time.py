@@ -277,8 +277,8 @@ class RefuseRows(BasicBolt):
         time, at = self._time, row[self._time.column]
         remedy = (
             "set such rows aside with unusable= of the source or dead_letters= of the "
-            "StreamBuilder, either of which needs allow_change once; or take the batch out with "
-            "quarantine, and add its rows to the source again, repaired"
+            "StreamBuilder, either of which needs allow_change once; or remove the batch with "
+            "quarantine, and add its repaired rows to the source again"
         )
         where = f"of source {time.source!r} has no usable event time in column {time.column!r}"
         got = f"in {dict(zip(row.fields.names, row.values, strict=True))!r:.300}"

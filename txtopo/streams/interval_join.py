@@ -174,8 +174,8 @@ class IntervalJoin(ArrowBolt, Committer):
         rows = f"{joined.how} join on {', '.join(joined.key.names)}, {ends}"
         buffered = f"left {_declared(joined.left)}, right {_declared(joined.right)}"
         fixed = (
-            "buffered rows have values without names, which would be read as other columns; "
-            "join the same columns in the same order, or give the state another table"
+            "the values of buffered rows are stored without names and would be read as other "
+            "columns; join the same columns in the same order, or give the state another table"
         )
         apart = f"late rows in state {LATE}" if self._late else "late rows dropped"
         return Traits(
@@ -667,8 +667,8 @@ def check_one_task(parallelism: object) -> None:
     """
     if parallelism is not None:
         raise TopologyError(
-            f"join with a stream takes no parallelism; got {parallelism!r:.100}; expected "
-            "none, since it runs in the commit phase, in one task; set the parallelism of the "
+            f"join with a stream takes no parallelism; got {parallelism!r:.100}; expected none, "
+            "because it runs in the commit phase, in one task; set the parallelism of the "
             "operators above it",
             setting="parallelism",
         )
@@ -683,7 +683,7 @@ def check_kept_by_time(expire_after: object) -> None:
     if expire_after is not None:
         raise TopologyError(
             f"join with within takes no expire_after; got {expire_after!r:.100}; expected none, "
-            "since a row is kept as long as it may match; remove one of the two",
+            "because a row is kept as long as it may match; remove one of them",
             setting="expire_after",
         )
 
@@ -697,8 +697,8 @@ def check_of_streams(**given: object) -> None:
     for name, value in given.items():
         if value is not None:
             raise TopologyError(
-                f"join with a lookup takes no {name}; got {value!r:.100}; expected on, how and id, "
-                "since it buffers nothing; remove it, or join a stream",
+                f"join with a lookup takes no {name}; got {value!r:.100}; expected on, how and "
+                "id, because it buffers nothing; remove it, or join a stream",
                 setting=name,
             )
 

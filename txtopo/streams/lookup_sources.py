@@ -120,7 +120,7 @@ class LookupSource(ABC):
 
 
 class DeltaLookup(LookupSource):
-    """The rows of a Delta table, as of one of its versions. No JVM is needed.
+    """The rows of a Delta table as of one version. It needs no JVM.
 
     Args:
         table: Path or URL of the table.
@@ -230,11 +230,11 @@ class DeltaLookup(LookupSource):
 
     def _gone(self, version: int) -> SourceDataLost:
         return SourceDataLost(
-            f"version {version} of {self._uri!r} is gone, but a batch was planned with it; "
-            "expected it until the batch is committed; was the table vacuumed, or restored from a "
-            "copy? restore the files of that version; keep versions longer than a batch may "
-            "wait, which is as long as the topology may be stopped (VACUUM … RETAIN, "
-            "delta.deletedFileRetentionDuration)",
+            f"version {version} of {self._uri!r} no longer exists, but a batch was planned with "
+            "it; expected it to exist until the batch is committed; was the table vacuumed, or "
+            "restored from a copy? restore the files of that version; keep versions longer than "
+            "a batch may wait, including the time that the topology may be stopped (VACUUM … "
+            "RETAIN, delta.deletedFileRetentionDuration)",
             version=version,
         )
 
@@ -247,23 +247,23 @@ _NO_TABLE = "Invalid table location"
 
 
 class QueryLookup(LookupSource):
-    """The rows of a table or query with a column for the start of their validity, with SQLAlchemy.
+    """The rows of a table or query with a column that says from when a row is valid (SQLAlchemy).
 
-    For each key, the newest row counts whose time is not after the version. To change a row, insert
+    For each key, the newest row that is not later than the version counts. To change a row, insert
     another one with a later time. To remove the value of a key, insert a row with NULL values. Rows
     must not be changed or deleted while a batch may be repeated, and a row must become visible to
-    others at most *settle_s* seconds after its time. Otherwise the run stops with
-    ``SourceDataLost`` when such a version is read again, in any process, since a version has a
+    others at most *settle_s* seconds after its time. Otherwise, the run stops with
+    ``SourceDataLost`` when such a version is read again, in any process, because a version has a
     digest of its rows. A change that keeps the newest time and the number of rows does not create a
-    newer version while a driver runs. The next driver notices it when it first plans a batch.
+    newer version while a driver runs. The next driver detects it when it first plans a batch.
 
     Args:
-        url: The database, as a URL of SQLAlchemy. It travels to the tasks with its password.
+        url: The database, as a SQLAlchemy URL. It is sent to the tasks, with its password.
         query: A table or view, or a ``SELECT`` in parentheses.
         as_of: The column with the time from which a row is valid, never NULL: ``"valid_from"`` for
             a timestamp in UTC, or ``"valid_from date"``, ``"valid_from timestamp_ntz"``. A row with
             a time in the future counts from that time on.
-        settle_s: How many seconds after its time a row may become visible.
+        settle_s: How late, in seconds after its time, a row may become visible.
 
     Raises:
         ConfigError: An argument is wrong.
@@ -375,11 +375,11 @@ class QueryLookup(LookupSource):
         if told["columns"] != _columns(source.fields) or told["digest"] == (found := _digest(rows)):
             return
         raise SourceDataLost(
-            f"the rows of {self.name} up to {told['as_of']} have changed since a batch was planned "
-            f"with them; got the same number, {told['rows']}, but the digest {found}; "
+            f"the rows of {self.name} up to {told['as_of']} have changed since a batch was "
+            f"planned with them; got the same number, {told['rows']}, but the digest {found}; "
             f"expected {told['digest']} until the batch is committed; was a row changed in place, "
-            "or the table restored from a backup? restore the rows, and change a "
-            "key by inserting a row with a later time",
+            "or the table restored from a backup? restore the rows, and to change a key, insert "
+            "a row with a later time",
             query=self._query,
         )
 
@@ -397,16 +397,16 @@ _WRITE_ANOTHER = (
 
 
 class FilesLookup(LookupSource):
-    """The rows of the last file by name of a folder or glob: each file is the whole table.
+    """The rows of the last file, by name, in a folder or glob; each file is the whole table.
 
     To change the table, write another file whose name sorts after the others, such as
     ``shops-2026-11-24.csv``, and move it into the folder when it is complete. A file must not
-    change while a batch may be repeated. If it was changed or removed, the run stops with
+    change while a batch may be repeated. If it is changed or removed, the run stops with
     ``SourceDataLost`` when the file is read again.
 
     Args:
         paths: A folder, a glob or a file; local, or a URL such as ``s3://bucket/shops-*.csv``.
-        format: ``"csv"`` (with names in its first line), ``"json"`` (an object a line) or
+        format: ``"csv"`` (with names in its first line), ``"json"`` (one object per line) or
             ``"parquet"``.
 
     Raises:

@@ -42,7 +42,7 @@ VERSIONS_KEPT = 2
 
 @dataclass(frozen=True, eq=False, slots=True, repr=False)
 class Lookup:
-    """A table from outside, to join streams with; ``StreamBuilder.lookup`` returns it.
+    """An external table to join streams with; ``StreamBuilder.lookup`` returns it.
 
     Attributes:
         draft: The program that it belongs to.
@@ -150,9 +150,9 @@ class LookupTable:
                 continue
             if places.setdefault(key, place) != place:
                 raise ConfigError(
-                    f"key {key!r} occurs twice in {shown}; expected each key once, since a row of "
-                    "the stream gets one row of the lookup; name further key columns, or repair "
-                    "the table",
+                    f"key {key!r} occurs twice in {shown}; expected each key once, because a row "
+                    "of the stream matches one row of the lookup; add key columns, or repair the "
+                    "table",
                     name=shown,
                     key=repr(key),
                 )
@@ -271,7 +271,7 @@ def declared_lookup(
         if name in values.index:
             raise TopologyError(
                 f"{operator} has column {name!r} twice; got it in key= and value=; remove it from "
-                "value=: the stream has it already",
+                "value=; the stream already has it",
                 field=name,
             )
     refresh_s = duration(f"refresh of {operator}", refresh, zero=True).total_seconds()

@@ -481,8 +481,8 @@ class TableNode(ProgramNode):
             assert isinstance(bolt, TableCommitter)
             bolt.meaning = Meaning(
                 f"largest by {applies}",
-                "stored rows were chosen in another order; compare the same columns as before, or "
-                "give the state another table",
+                "stored rows were chosen in another order; compare the same columns as before, "
+                "or give the state another table",
             )
         declarer = builder.set_bolt(self.id, self._meant(bolt))
         asking = (output for each in queries.values() for output in each.sources)
@@ -527,8 +527,8 @@ class TableNode(ProgramNode):
             assert not isinstance(bolt, StoredRows), "it takes no rows back"
             bolt.meaning = Meaning(
                 f"{self._made_of_changes} of the rows of {self.taken_back}",
-                "a row would be taken back in another way than it counted; declare it as before, "
-                "or give another table to it and to the table whose rows it takes back",
+                "a row would be taken back in a different way than it was counted; declare it as "
+                "before, or give another table to it and to the table whose rows it takes back",
             )
         return bolt
 

@@ -215,8 +215,9 @@ class RegularJoin(ArrowBolt, Committer):
         joined = self._joined
         rows = f"{joined.how} join on {', '.join(joined.key.names)}"
         fixed = (
-            "a row would be taken back in another way than it counted; join the same columns of "
-            "the same tables as before, or give the state, and those below it, another table"
+            "a row would be taken back in a different way than it was counted; join the same "
+            "columns of the same tables as before, or give the state, and those below it, "
+            "another table"
         )
         return Traits(
             operators=(rows,),
@@ -416,10 +417,10 @@ class RegularJoin(ArrowBolt, Committer):
             first = int(missing[0])
             (key,) = keys.slice(int(lines.codes[first]), 1).to_pylist()
             raise EmitError(
-                f"the {lines.side} side of {self._id!r} takes back a row that is not there; got "
-                f"{key} with {lines.rows[first].as_py():.200}; expected a row that was put before, "
-                "with the same values; let functions above depend on the row alone, since they run "
-                "again for a row that is taken back",
+                f"the {lines.side} side of {self._id!r} takes back a row that does not exist; got "
+                f"{key} with {lines.rows[first].as_py():.200}; expected a row that was put "
+                "before, with the same values; let functions above depend only on the row, "
+                "because they run again for a row that is taken back",
                 component=self._id,
             )
 
@@ -644,8 +645,8 @@ def joined_regularly(
         )
     if late is not None:
         raise TopologyError(
-            f"a join without within takes no late; got {late!r:.100}; expected none, since no row "
-            "is late there; remove it, or give the interval in which rows match with within=",
+            f"a join without within takes no late; got {late!r:.100}; expected none, because no "
+            "row is late there; remove it, or give the interval in which rows match with within=",
             setting="late",
         )
     if state is None:

@@ -109,8 +109,8 @@ class RowWindowCommitter(TableCommitter):
         self._aggregation = Aggregation.of(filling.aggregate, windowed)
         self.meaning = Meaning(
             str(filling.window),
-            "other windows have other rows, and full ones would be full again; declare the windows "
-            "as before, or give the state another table",
+            "other windows contain other rows, so full windows would become full again; declare "
+            "the windows as before, or give the state another table",
         )
         if filling.final:
             full = changed_fields(self._table, FINAL)
@@ -258,9 +258,10 @@ def check_row_windows(stream: DataStream) -> None:
     """
     if stream.retracted is not None:
         raise TopologyError(
-            f"window numbers the rows of a key, and a row that is taken back would have another "
-            f"number than when it counted; got {stream.name!r}, whose column {stream.retracted!r} "
-            "marks such rows; expected changes(), for new rows alone, or windows above the table",
+            "window numbers the rows of a key, and a row that is taken back would get a "
+            f"different number than when it was counted; got {stream.name!r}, whose column "
+            f"{stream.retracted!r} marks such rows; expected changes(), for new rows only, or "
+            "windows above the table",
             stream=stream.name,
             field=stream.retracted,
         )

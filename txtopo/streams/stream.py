@@ -157,26 +157,26 @@ _IN_STREAMS = {
 class DataStream(Instead):
     """A stream of rows with declared fields; each operator returns a new stream.
 
-    A function that takes a row gets a ``Tuple``: ``row["word"]``, ``row[0]``, ``row.values``. A
-    function that returns a row returns a list with one value per declared field. Functions run in
-    tasks, possibly several times for the same row. They must be picklable, and should depend on the
-    row alone.
+    A function receives each row as a ``Tuple``: ``row["word"]``, ``row[0]``, ``row.values``. It
+    returns a row as a list with one value per declared field. Functions run in tasks, possibly
+    several times for the same row. They must be picklable, and their result should depend on the
+    row only.
 
     Consecutive operators without state run in one bolt. ``id=`` sets the id of an operator; by
     default the id consists of the stream and the operator, such as ``sales.filter``.
-    ``parallelism=`` starts a new bolt with that many tasks. By default an operator has as many
-    tasks as the operator above it, but one task below a committer.
+    ``parallelism=`` starts a new bolt with that many tasks. By default, an operator has as many
+    tasks as the operator upstream of it, but one task downstream of a committer.
 
     Attributes:
         draft: The program that it belongs to.
         name: Its name in messages and ids.
-        ports: The components and streams that its rows come from.
+        ports: The components and streams that emit its rows.
         fields: The fields of its rows.
-        time: Its event time; None if it has none. A stream keeps its event time as long as it
-            keeps the column, under the same name and as a ``timestamp``.
-        retracted: The column that marks rows which are taken back, as ``changes(retracted=True)``
-            adds it; None if there is no such column.
-        changes_of: The table whose ``changes()`` this stream is; None once an operator has been
+        time: Its event time; None if it has none. A stream keeps its event time as long as it keeps
+            the column with its name and its type, ``timestamp``.
+        retracted: The column that marks retracted rows, which ``changes(retracted=True)`` adds;
+            None if there is none.
+        changes_of: The table, if this stream is its ``changes()``; None once an operator has been
             applied.
     """
 
@@ -197,7 +197,7 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Replace each row by the row that a function returns.
+        """Replace each row by the row that a function returns for it.
 
         Args:
             function: Returns a list of values.
@@ -224,27 +224,27 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Replace each row by what a call outside answers, with many calls at a time.
+        """Replace each row by the result of an asynchronous call, with many calls at a time.
 
-        The order of the rows is kept. A row whose call fails fails the batch, which is done again,
-        or becomes a dead letter. In a replay below spouts that are not opaque the answers must be
-        the same; else the run ends with ``NonRepeatableBatch``, and nothing is committed.
+        The rows keep their order. If a call fails, the batch fails and is retried, or the row
+        becomes a dead letter. If no spout upstream is opaque, the results must be the same in a
+        replay; otherwise the run ends with ``NonRepeatableBatch``, and the batch is not committed.
 
         Args:
-            function: ``async def``, which returns a list of values; any other function is called
-                on a thread for each row.
+            function: An ``async def`` that returns a list of values. Any other function is called
+                on a thread, once per row.
             fields: Their fields, as in ``"city string, degrees double"``.
-            limit: The most calls at a time, of each task.
+            limit: The maximum number of calls at a time, per task.
             timeout: How long a call may take; None for no limit.
-            retries: How often a call that failed is made again, after a growing pause.
-            dead_letters_on: Exceptions that make a dead letter of the row if the last try raises
-                them. ``RecordFailed`` does so at once, without being listed.
+            retries: How many times a failed call is retried, after a growing pause.
+            dead_letters_on: Exceptions that turn the row into a dead letter if the last try raises
+                them. ``RecordFailed`` does so immediately, and need not be listed.
             id: See the class.
             parallelism: See the class.
 
         Raises:
-            TopologyError: An argument is wrong; the stream is below a committer; or rows of it
-                are taken back.
+            TopologyError: An argument is wrong, the stream is downstream of a committer, or some of
+                its rows are retracted.
         """
         return map_async(
             self, function, fields, limit, timeout, retries, dead_letters_on, id, parallelism
@@ -315,11 +315,11 @@ class DataStream(Instead):
         return self._stateless(AddColumns, all_fields, function, id, parallelism, made)
 
     def select(self, *names: str, **renamed: str) -> DataStream:
-        """Return some columns, in the order given, with new names if wanted.
+        """Return some columns, in the order given, optionally renamed.
 
         Args:
             names: Columns that keep their names.
-            renamed: Columns by their new names: ``select("shop", pieces="amount")``.
+            renamed: Columns with new names: ``select("shop", pieces="amount")``.
 
         Raises:
             TopologyError: There is no such column, or a name is used twice.
@@ -349,7 +349,7 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Replace each record batch by one that a function returns, with the same number of rows.
+        """Replace each record batch by one with the same number of rows, which a function returns.
 
         How rows are divided into record batches is not guaranteed.
 
@@ -374,7 +374,7 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Replace each record batch by one that a function returns, with any number of rows.
+        """Replace each record batch by one with any number of rows, which a function returns.
 
         The arguments are the same as for :meth:`map_batches`.
         """
@@ -389,7 +389,7 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Keep the rows for which a function returns true, in a boolean array per record batch.
+        """Keep the rows for which a function returns true, as a boolean array per record batch.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.
@@ -404,7 +404,7 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> tuple[DataStream, DataStream]:
-        """Split the stream into the rows for which a function returns true, and all others.
+        """Split the stream in two: the rows for which a function returns true, and all others.
 
         Raises:
             TopologyError: An argument is wrong; the message says which.
@@ -416,7 +416,7 @@ class DataStream(Instead):
         return self._on(matching, self.fields), self._on(others, self.fields)
 
     def group_by(self, *names: str) -> Grouped:
-        """Group the rows by some columns; without names all rows are one group.
+        """Group the rows by some columns; without names, all rows are one group.
 
         Raises:
             TopologyError: There is no such column, or it is given twice.
@@ -424,7 +424,7 @@ class DataStream(Instead):
         return Grouped(self, column_names("group_by", names, self.fields))
 
     def aggregate(self, *, id: str | None = None, **aggregates: Aggregate) -> DataStream:
-        """Return one row per batch with the aggregates of its rows; no row for an empty batch.
+        """Return one row per batch with the aggregates of its rows; none for an empty batch.
 
         See :meth:`Grouped.aggregate`.
         """
@@ -441,16 +441,17 @@ class DataStream(Instead):
     ) -> None:
         """Keep the last row of each key in a state.
 
-        If rows of the stream are taken back, it keeps the rows that are not; see :meth:`as_table`.
+        If the stream retracts rows, the state keeps the rows that are not retracted; see
+        :meth:`as_table`.
 
-        If all columns are the key, the state keeps keys alone; see :meth:`as_table`.
+        If all columns are the key, the state keeps only keys; see :meth:`as_table`.
 
         Args:
             state: The state; this operator sets its columns: *key*, then the other fields.
-            key: The columns that are the key.
-            order_by: The columns by which the rows of one batch are ordered. Without it the row
-                that arrived last counts, and rows of different tasks arrive in any order.
-            expire_after: A key that had no row for this long counts as absent; see
+            key: The key columns.
+            order_by: The columns that order the rows of one batch. Without it, the row that arrived
+                last counts, and rows of different tasks arrive in any order.
+            expire_after: A key that has had no row for this long counts as absent; see
                 :meth:`Grouped.persistent_aggregate`.
             id: Id of the committer; by default the name of the table.
 
@@ -469,14 +470,15 @@ class DataStream(Instead):
     ) -> None:
         """Append each row to a state, such as an outbox.
 
-        The key of a row is ``batch``, its txid, and ``number``, see :class:`~txtopo.bolts.Append`.
+        The key of a row is ``batch`` (its txid) and ``number``; see :class:`~txtopo.bolts.Append`.
 
         Args:
             state: The state; this operator sets its columns.
-            parallelism: How many tasks it has. With several, txids are committed one by one.
-            expire_after: How long after its event time a row is deleted, or some time later; for a
+            parallelism: The number of tasks. With several, txids are committed one at a time.
+            expire_after: The minimum time for which a row is kept, after its event time, or, in a
                 stream without event time, after its batch was planned. The key then begins with
-                that time, ``seen``, and the table is no outbox. By default rows are kept forever.
+                that time, ``seen``, and the table cannot be an outbox. By default, rows are kept
+                forever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -503,18 +505,19 @@ class DataStream(Instead):
     ) -> Table:
         """Keep the last row of each key in a state, and return it as a table.
 
-        If rows of the stream are taken back, the table has the rows that are not, and a key whose
-        row is taken back is removed. Then the key must identify each row: two rows of one key at
-        the same time are an error. See :mod:`txtopo.streams.materialized`.
+        If the stream retracts rows, the table has the rows that are not retracted, and a key whose
+        row is retracted is removed. The key must then identify each row: two rows with the same key
+        at the same time are an error. See :mod:`txtopo.streams.materialized`.
 
-        Without value columns the state keeps keys alone: each key is there once. Readers and
-        transactions see True as its value, ``changes()`` emits new keys, and ``query`` adds a
+        Without value columns, the state keeps only keys, each of them once. Readers and
+        transactions see True as the value, ``changes()`` emits new keys, and ``query`` adds a
         column ``found``.
 
         Args:
-            state: The state; this operator sets its columns. It is opaque if rows are taken back.
-            key: The columns that are the key.
-            value: The columns that are the value; by default all others. ``()`` keeps keys alone.
+            state: The state; this operator sets its columns. It must be opaque if rows are
+                retracted.
+            key: The key columns.
+            value: The value columns; by default all others. ``()`` keeps only keys.
             order_by: As in :meth:`store`.
             expire_after: As in :meth:`store`.
             id: Id of the committer; by default the name of the table.
@@ -539,36 +542,36 @@ class DataStream(Instead):
         expire_after: Duration | None = None,
         id: str | None = None,
     ) -> DataStream:
-        """Return the rows of a captured table, as its log changes them, with retractions.
+        """Return the rows of a captured table, with retractions, from the log of its changes.
 
-        A row of this stream is an event: the columns of the table, an operation, and mostly its
+        A row of this stream is an event: the columns of the table, an operation, and usually the
         position in the log. The result has the columns of the table and a boolean column
-        ``retracted``, which is true in rows that are taken back: after each txid, the sum of all
-        rows is the current content of the captured table. ``as_table``, ``store``,
-        ``persistent_aggregate`` and joins below take rows back. Events that cannot be used become
-        dead letters. See :mod:`txtopo.streams.captured_changes`.
+        ``retracted``, which is true in rows that retract an earlier one. After each txid, the rows
+        that are not retracted are the current content of the captured table. ``as_table``,
+        ``store``, ``persistent_aggregate`` and joins downstream apply retractions. Events that
+        cannot be used become dead letters. See :mod:`txtopo.streams.captured_changes`.
 
         Args:
-            state: The state, opaque; this operator sets its columns. It has the last position of
-                each key, also after its delete. With *position* or *timeline*, the table
-                ``<table>_log`` in the same store has the last truncate and the timelines.
-            key: The columns that are the key of the captured table.
-            value: Its other columns; by default all that no other argument names.
+            state: The state, opaque; this operator sets its columns. It keeps the last position of
+                each key, even after a delete. With *position* or *timeline*, the table
+                ``<table>_log`` in the same store keeps the last truncate and the timelines.
+            key: The key columns of the captured table.
+            value: Its other columns; by default, all that no other argument names.
             op: The column with the operation.
-            operations: The operations by the values of *op*: "insert", "update", "read" (a row of a
-                snapshot), "delete", "truncate" or "ignore". By default *op* has Debezium's letters
+            operations: A mapping from the values of *op* to "insert", "update", "read" (a row of a
+                snapshot), "delete", "truncate" or "ignore". By default, *op* has Debezium's letters
                 or these words.
-            position: The columns whose order is the order of the log, from left to right. An event
-                counts if it is after the last one of its key, so repeated events, and events that
-                arrive in another order, do no harm. By default events count as they arrive.
-            timeline: The column, a string, that names the log: positions of different ones cannot
-                be compared.
+            position: The columns whose order is that of the log, from left to right. An event
+                counts only if it is later than the last one of its key, so repeated and reordered
+                events do no harm. By default, events count in the order in which they arrive.
+            timeline: The string column that names the log; positions in different logs cannot be
+                compared.
             on_truncate: Whether a truncate ends the run, or clears the table.
-            on_new_timeline: Whether another timeline ends the run, or takes all rows back, so that
-                its snapshot fills the table again.
-            expire_after: How long the position of a deleted key is remembered: longer than events
-                can be late. By default forever. The time is event time if the stream has it, else
-                planned time.
+            on_new_timeline: Whether a new timeline ends the run, or retracts all rows, so that its
+                snapshot refills the table.
+            expire_after: How long the position of a deleted key is remembered; it must be longer
+                than events can be late. By default, forever. It is measured in event time if the
+                stream has it, otherwise in planned time.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -592,15 +595,15 @@ class DataStream(Instead):
         return DataStream(self.draft, port.name, (port,), fields, retracted=RETRACTED.name)
 
     def query(self, table: Table, on: Names, *, id: str | None = None) -> DataStream:
-        """Look up each row in a table, and add the value that was found to the row.
+        """Look up each row in a table, and add the value found to the row.
 
-        The table is read in the commit phase. It includes all previous txids, and the table's own
-        rows of the same txid. For a key without a value the columns are NULL. A table that keeps
-        keys alone adds a boolean column ``found``, which is never NULL.
+        The table is read in the commit phase, including its changes of the same txid. If the key
+        has no value, the columns are NULL. A table that keeps only keys adds a boolean column
+        ``found``, which is never NULL.
 
         Args:
             table: The table; its state must be opaque.
-            on: The columns that are compared with the key of the table, in the order of the key.
+            on: The columns to compare with the key of the table, in the order of the key.
             id: See the class.
 
         Raises:
@@ -616,9 +619,10 @@ class DataStream(Instead):
         readable_state("query", state)
         if any(port.node.depends_on(node) for port in self.ports):
             raise TopologyError(
-                f"stream {self.name!r} cannot query table {table.name!r}, since it depends on that "
-                "table; expected a stream that does not, since a table answers only once per txid; "
-                "keep what you want to query a second time in a separate table",
+                f"stream {self.name!r} cannot query table {table.name!r}, since it depends on "
+                "that table; expected a stream that does not, since a table answers only once "
+                "per txid; keep the values that you want to query a second time in a separate "
+                "table",
                 component=table.name,
             )
         name = self.draft.id_of(id, self.name, "query")
@@ -633,20 +637,19 @@ class DataStream(Instead):
         late: State | Literal[False] | None = None,
         id: str | None = None,
     ) -> DataStream:
-        """Return the first row of each key, and drop those that repeat it.
+        """Return the first row of each key, and drop its repetitions.
 
-        A row is a duplicate if an earlier row with the same key passed, and their event times
-        differ by less than *within*. A NULL in a column equals nothing. See
-        :mod:`txtopo.streams.deduplication`.
+        A row is a duplicate if an earlier row with the same key passed and their event times differ
+        by less than *within*. A NULL equals nothing. See :mod:`txtopo.streams.deduplication`.
 
         Args:
             names: The columns that identify a row, such as the id of an event.
-            within: How long a row is remembered: at least as long as a source may repeat it.
+            within: How long a row is remembered; at least as long as the source may repeat it.
             state: The state, opaque; this operator sets its columns. A key expires when the
                 watermark has passed its time by *within*.
-            late: The state for late rows, which may or may not be duplicates: their keys may have
-                expired. By default it is the table ``<table>_late`` in the same store; with False
-                late rows are dropped. Its key is the txid and a number, its value the row.
+            late: The state for late rows, which may or may not be duplicates, because their keys
+                may have expired. By default, it is the table ``<table>_late`` in the same store;
+                False drops late rows. Its key is the txid and a number, its value the row.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -656,7 +659,8 @@ class DataStream(Instead):
         operator, time = "drop_duplicates", checked_time("drop_duplicates", self)
         if not names:
             raise FieldsError(
-                "drop_duplicates names no column; expected those that identify a row, e.g. 'id'"
+                "drop_duplicates names no column; expected the columns that identify a row, e.g. "
+                "'id'"
             )
         key = self.fields.select(column_names(operator, names, self.fields))
         length = duration("within, of drop_duplicates,", within)
@@ -690,20 +694,21 @@ class DataStream(Instead):
         id: str | None = None,
         parallelism: int | None = None,
     ) -> DataStream:
-        """Join this stream with another stream, a table, or a lookup: a table from outside.
+        """Join this stream with another stream, a table, or a lookup (an external table).
 
-        *Without* ``within``, rows match if their keys are equal, whenever they come. The result is
-        a stream of changes: a row that is no longer in the join is emitted again with true in the
-        column ``retracted``, as ``changes(retracted=True)`` does. So after each txid the rows
-        emitted and not taken back are the join of all rows of both sides. It has the columns of the
-        left row, those of the right row without its key, and ``retracted``, and no event time. A
-        side may be a stream of rows that stay, a stream of changes, or a table. An inner join of
-        two streams of rows that stay takes nothing back, and so has no column ``retracted``. See
+        *Without* ``within``, rows match if their keys are equal, whenever they arrive. The result
+        is a stream of changes: a row that leaves the join is emitted again with true in the column
+        ``retracted``, as in ``changes(retracted=True)``. So after each txid, the rows emitted and
+        not retracted are the join of all rows of both sides. The result has the columns of the left
+        row, those of the right row without its key, and ``retracted``; it has no event time. Each
+        side may be a stream without retractions, a stream of changes, or a table. An inner join of
+        two streams without retractions retracts nothing, so it has no column ``retracted``. See
         :mod:`txtopo.streams.regular_join`.
 
         *With a lookup*, rows match if their keys are equal. All rows of a txid see the same version
-        of the lookup, in every attempt. The join runs where the stream runs: in tasks, or in the
-        commit phase below a committer. It takes only *on*, *how*, *id* and *parallelism*.
+        of the lookup, in every attempt. The join runs where the stream runs: in tasks, or,
+        downstream of a committer, in the commit phase. It accepts only *on*, *how*, *id* and
+        *parallelism*.
 
         *With* ``within=(lower, upper)``, a left and a right row match if their keys are equal and
         their event times are close: ``left + lower <= right <= left + upper``. The result has the
@@ -712,22 +717,22 @@ class DataStream(Instead):
 
         Args:
             other: The right stream or table, or what ``builder.lookup`` returned.
-            on: The columns that are compared: names, or a mapping from left to right names if they
-                differ; for a lookup, in the order of its key. A NULL in one matches nothing.
-            how: ``"inner"`` drops a left row without a match. ``"left"`` returns it with NULLs; a
-                join with *within* does so once no match can arrive any more, and one without takes
-                it back when a match arrives. Only without *within*, and not for a lookup,
-                ``"right"`` does so for right rows, and ``"full"`` for both.
-            within: The minimum and the maximum by which the right row is later. A text may begin
-                with a minus: ``("-5 minutes", "1 hour")``.
-            state: The state, opaque, that buffers rows as long as they may find a match, without
-                *within* for ever; this operator sets its columns.
-            late: Only with *within*: the state for rows that arrive after the watermark. By default
-                it is the table ``<table>_late`` in the same store; with False late rows are
-                dropped. Its key is the txid and a number, its value the side and the columns.
-            expire_after: Only without *within*: a row that was not put or taken back for this long
-                counts as taken back. The time is event time if both sides have it, else planned
-                time. By default rows are kept forever.
+            on: The columns to compare: names, or a mapping from left to right names if they differ;
+                for a lookup, in the order of its key. A NULL matches nothing.
+            how: ``"inner"`` drops a left row without a match. ``"left"`` returns it with NULLs:
+                with *within*, once no match can arrive any more; without, immediately, and retracts
+                it when a match arrives. ``"right"`` does so for right rows, and ``"full"`` for
+                both; these two need a join without *within*, and no lookup.
+            within: The minimum and the maximum by which the right row is later. They may be
+                negative: ``("-5 minutes", "1 hour")``.
+            state: The state, opaque, that buffers rows as long as they may find a match (without
+                *within*, forever); this operator sets its columns.
+            late: Only with *within*: the state for rows that arrive after the watermark. By
+                default, it is the table ``<table>_late`` in the same store; False drops late rows.
+                Its key is the txid and a number, its value the side and the columns.
+            expire_after: Only without *within*: a row that was neither put nor retracted for this
+                long counts as retracted, in event time if both sides have it, otherwise in planned
+                time. By default, rows are kept forever.
             id: Id of the committer; by default the name of the table. With a lookup, see the class.
             parallelism: Only with a lookup: see the class.
 
@@ -831,17 +836,17 @@ class DataStream(Instead):
     def with_planned_time(
         self, column: str = "planned_time", *, id: str | None = None
     ) -> DataStream:
-        """Add the time at which the batch of a row was planned: its processing time.
+        """Add a column with the time at which the row's batch was planned: its processing time.
 
         All rows of a txid have the same planned time, in every attempt. It is never earlier than
-        the planned time of the previous txid.
+        that of the previous txid.
 
         Args:
             column: The name of the column, a ``timestamp``.
             id: See the class.
 
         Raises:
-            TopologyError: The name is not a valid one, or is already used.
+            TopologyError: The name is invalid, or already used.
         """
         # Not empty, no spaces, and only one name.
         if not isinstance(column, str) or column.split() != column.split(","):
@@ -880,15 +885,15 @@ class DataStream(Instead):
         parallelism: int = 1,
         states: Mapping[str, State] | None = None,
     ) -> DataStream:
-        """Send the rows to a bolt of your own, and return its stream ``default``.
+        """Send the rows to your own bolt, and return its stream ``default``.
 
         ``builder.output(id, stream)`` returns its other streams.
 
         Args:
             id: Id of the bolt.
-            bolt: Any bolt of a transactional topology, also a committer.
-            by: The columns by which rows are divided among its tasks; by default any row goes to
-                any task.
+            bolt: Any bolt of a transactional topology, including a committer.
+            by: The columns that decide to which task a row goes; by default, any row goes to any
+                task.
             parallelism: How many tasks it has.
             states: Its states by name, if it is a committer.
 
@@ -969,7 +974,7 @@ class DataStream(Instead):
         if order:
             raise TopologyError(
                 f"{operator} takes no order_by where rows are taken back; got {order!r}; expected "
-                "none, since a row and the one that it replaces come in one txid, in any order",
+                "none, because a row and the one that it replaces come in one txid, in any order",
                 setting="order_by",
                 stream=self.name,
             )
@@ -1034,9 +1039,9 @@ class DataStream(Instead):
     def _leaves_out(self, operator: str, columns: Sequence[str]) -> FieldsError:
         """Return the error of an operator that drops the column which marks rows as taken back."""
         return FieldsError(
-            f"{operator} leaves out column {self.retracted!r}, which marks the rows that are taken "
-            f"back; got {', '.join(columns)}; expected that column too, as a boolean; without it "
-            "old rows would count as new ones; use changes() for new rows alone, or "
+            f"{operator} leaves out column {self.retracted!r}, which marks the rows that are "
+            f"taken back; got {', '.join(columns)}; expected that column too, as a boolean; "
+            "without it old rows would count as new ones; use changes() for new rows only, or "
             "changes(before=True) for the old and the new values in one row",
             field=self.retracted,
         )
@@ -1045,9 +1050,9 @@ class DataStream(Instead):
         """Refuse an operator below which a row would be taken back with other values."""
         if self.retracted is not None:
             raise TopologyError(
-                f"{operator} may give a row other values when it is taken back than when it "
-                f"counted; got {self.name!r}, whose column {self.retracted!r} marks such rows; "
-                f"expected changes(), for new rows alone, or {operator} above the table",
+                f"{operator} may give a row different values when it is taken back than when it "
+                f"was counted; got {self.name!r}, whose column {self.retracted!r} marks such "
+                f"rows; expected changes(), for new rows only, or {operator} above the table",
                 stream=self.name,
                 field=self.retracted,
             )
@@ -1089,18 +1094,19 @@ class Grouped(Instead):
 
         Args:
             state: The state; this operator sets its columns.
-            retracted: A boolean column; a row where it is true takes back an earlier row. By
-                default the column that ``changes(retracted=True)`` adds, if that is above.
-            expire_after: A value that had no row for this long counts as absent: the next row of
-                the group begins a new one, no query finds it, and ``changes`` removes it. The time
-                is event time if the stream has it, else planned time; the state, which must be
-                opaque, keeps it in a column ``seen``. By default values are kept forever.
+            retracted: A boolean column; a row where it is true retracts an earlier row. By default,
+                the column that ``changes(retracted=True)`` adds, if that is upstream.
+            expire_after: A value that has had no row for this long counts as absent: the next row
+                of the group begins a new one, no query finds it, and ``changes`` removes it. It is
+                measured in event time if the stream has it, otherwise in planned time; the state,
+                which must be opaque, keeps that time in a column ``seen``. By default, values are
+                kept forever.
             id: Id of the component; by default the name of the table.
             aggregates: The aggregates by column name: ``sold=Sum("amount")``.
 
         Raises:
             TopologyError: An argument is wrong, an aggregate does not fit its column, the state is
-                used elsewhere, or the rows of a table would count again each time they change.
+                used elsewhere, or rows of a table would be counted again each time they change.
         """
         table = self.stream.changes_of
         # A merge has both if it merges changes() of a table with rows that are taken back, and the
@@ -1126,16 +1132,16 @@ class Grouped(Instead):
     @overload
     def window(self, window: RowWindow) -> RowWindowed: ...
     def window(self, window: Window | Session | RowWindow) -> Windowed | RowWindowed:
-        """Group the rows by windows as well: of event time, or of a number of rows.
+        """Also group the rows by windows, of event time or of a number of rows.
 
         Args:
             window: What :func:`~txtopo.streams.tumbling`, :func:`~txtopo.streams.sliding` or
                 :func:`~txtopo.streams.session` returns.
 
         Raises:
-            TopologyError: The stream has no event time, and the windows have a length; or its rows
-                are taken back, and the windows have a number of rows; or a column is named like one
-                of a window.
+            TopologyError: The windows are of event time, which the stream does not have; or they
+                are of a number of rows, and the stream retracts rows; or a column has the name of a
+                window's column.
         """
         stream = self.stream
         if isinstance(window, RowWindow):
@@ -1191,7 +1197,7 @@ class Grouped(Instead):
         """Return one row per group and batch: the columns of the group, then the aggregates.
 
         Nothing is kept for the next batch. The rows depend on how the stream is divided into
-        batches, so add them up below; they are not windows.
+        batches, so combine them downstream; they are not windows.
 
         Args:
             id: Id of the bolt.
@@ -1205,8 +1211,8 @@ class Grouped(Instead):
         if stream.retracted is not None and stream.retracted not in self.key:
             raise TopologyError(
                 f"aggregate cannot take rows back; got {stream.name!r}, whose column "
-                f"{stream.retracted!r} marks such rows; expected persistent_aggregate, "
-                "or changes() above, for new rows alone",
+                f"{stream.retracted!r} marks such rows; expected persistent_aggregate, or "
+                "changes() above, for new rows only",
                 stream=stream.name,
                 field=stream.retracted,
             )
@@ -1230,18 +1236,18 @@ class Grouped(Instead):
         smallest: Names = (),
         id: str | None = None,
     ) -> Table:
-        """Keep of each group the row with the largest values of some columns, over all batches.
+        """Keep the row of each group with the largest values of some columns, over all batches.
 
-        Which row that is depends neither on batches nor on the order of rows: of rows that are
-        equal in *by*, the one with the larger values in its other columns is kept. NULL is smaller
-        than all values, NaN larger. No function is called for a row.
+        The result depends neither on batches nor on the order of rows: of rows with equal *by*, the
+        one with the larger values in its other columns is kept. NULL is smaller than all values,
+        NaN larger. No Python function is called per row.
 
         Args:
             state: The state, opaque; this operator sets its columns.
-            by: The columns that are compared, from left to right.
-            value: The columns that are kept; by default all that are not the group. Those of *by*
-                must be among them, since later rows are compared with them.
-            smallest: Those of *by* of which the smallest value counts instead.
+            by: The columns to compare, from left to right.
+            value: The columns to keep; by default, all but those of the group. They must include
+                *by*, because later rows are compared with it.
+            smallest: The columns of *by* of which the smallest value counts instead.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -1262,7 +1268,7 @@ class Grouped(Instead):
         if not values:
             raise FieldsError(
                 f"max_by has no value columns; got the groups {', '.join(self.key)} of the fields "
-                f"{', '.join(stream.fields.names)}; expected the columns of by at least",
+                f"{', '.join(stream.fields.names)}; expected at least the columns of by",
                 name=operator,
                 setting="value",
             )
@@ -1285,23 +1291,24 @@ class Grouped(Instead):
         expire_after: Duration | None = None,
         id: str | None = None,
     ) -> DataStream:
-        """Keep a running value of each group; a function updates it and emits rows.
+        """Keep a value of each group, which a function updates; it may also emit a row.
 
-        The function runs in the commit phase, one txid after the other. It gets the value that the
-        previous row of the group left, whether that row was in this batch or an earlier one.
+        The function runs in the commit phase, one txid after the other. It receives the value that
+        the group's previous row left, in this batch or an earlier one.
 
         Args:
-            function: Gets the value of the group and a row. The value is None if there is none, and
-                a dict if the state has several value columns. Returns the next value (None to
+            function: Receives the value of the group and a row. The value is None if there is none,
+                and a dict if the state has several value columns. Returns the next value (None to
                 remove it) and the row to emit: a list of values, or None to emit nothing.
             fields: The fields of the emitted rows.
             state: The state, opaque. Its value columns are those of
                 ``open_state(…, value=Fields(…))``; this operator sets its key columns.
-            order_by: The columns by which the rows of one batch are ordered. Without it they stay
-                in the order in which they were emitted; rows of different tasks are in any order.
-            expire_after: A value that had no row for this long counts as absent, and is deleted
-                some time later. The time is event time if the stream has it, else planned time; the
-                state keeps it in a column ``seen``. By default values are kept forever.
+            order_by: The columns that order the rows of one batch. Without it, rows stay in the
+                order in which they were emitted; rows of different tasks are in any order.
+            expire_after: A value that has had no row for this long counts as absent, and is deleted
+                some time later. It is measured in event time if the stream has it, otherwise in
+                planned time; the state keeps that time in a column ``seen``. By default, values are
+                kept forever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -1338,31 +1345,30 @@ class Grouped(Instead):
         order_by: Names = (),
         id: str | None = None,
     ) -> DataStream:
-        """Keep a value of each group, and timers that call a function at moments that you set.
+        """Keep a value of each group, with timers that call a function at times that you set.
 
-        Both functions run in the commit phase, one txid after the other. In each txid *function* is
-        called once for each group that has rows. It may set timers, which are rows of a state.
-        *on_timer* is called in the txid in which time passes the moment of a timer. See
+        Both functions run in the commit phase, one txid after the other. In each txid, *function*
+        is called once for each group that has rows. It may set timers, which are rows of a state.
+        *on_timer* is called in the txid in which the time of a timer passes. See
         :mod:`txtopo.streams.timers`.
 
         Args:
-            function: Gets the value of the group, its rows of this txid, and :class:`Timers`. The
-                value is None if there is none, and a dict if the state has several value columns.
-                Returns the next value (None to remove it, with all timers) and the rows to emit: a
-                list of lists of values.
+            function: Receives the value of the group, its rows of this txid, and :class:`Timers`.
+                The value is None if there is none, and a dict if the state has several value
+                columns. Returns the next value (None to remove it, with all timers) and the rows to
+                emit: a list of lists of values.
             fields: The fields of the emitted rows.
-            on_timer: Gets the value of the group, a :class:`DueTimer`, and :class:`Timers`. Returns
-                the same as *function*.
+            on_timer: Receives the value of the group, a :class:`DueTimer`, and :class:`Timers`.
+                Returns the same as *function*.
             state: The state, opaque. Its value columns are those of
                 ``open_state(…, value=Fields(…))``; this operator sets its key columns. Timers are
                 in the table ``<table>_timers`` beside it.
-            time: Whether moments are of event time, which passes as the watermark does, or of
-                planned time, which passes with each txid. By default it is event time if the stream
-                has it.
-            clock: With planned time: for this long after the last txid there is another one, even
-                without rows; at least a second. By default timers wait for the next rows.
-            order_by: The columns by which the rows of one batch are ordered. Without it they stay
-                in the order in which they were emitted; rows of different tasks are in any order.
+            time: Whether timers are in event time, which advances with the watermark, or in planned
+                time, which advances with each txid. By default, event time if the stream has it.
+            clock: With planned time: the time after the last txid at which another one is planned,
+                even without rows; at least a second. By default, timers wait for the next rows.
+            order_by: The columns that order the rows of one batch. Without it, rows stay in the
+                order in which they were emitted; rows of different tasks are in any order.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -1430,16 +1436,16 @@ class Windowed:
         """Keep aggregates of each window and group in a state.
 
         The key of a row is ``window_start`` and the columns of the group (for sessions: the columns
-        of the group, then ``window_start``). Its value is ``window_end`` and the aggregates. A row
-        can be read while its window is open. It is final once the watermark has reached
-        ``window_end``; ``final()`` of the table emits it then.
+        of the group, then ``window_start``). Its value is ``window_end`` and the aggregates. You
+        can read a row while its window is open. It is final once the watermark has reached
+        ``window_end``; then ``final()`` of the table emits it.
 
         Args:
             state: The state, opaque; this operator sets its columns.
             late: The state with the same aggregates for rows that arrived after their window
-                closed. By default it is the table ``<table>_late`` in the same store; with False
-                late rows are dropped.
-            keep: How long after its end a window and its late rows are kept; by default forever.
+                closed. By default, it is the table ``<table>_late`` in the same store; False drops
+                late rows.
+            keep: How long a window and its late rows are kept after its end; by default, forever.
             id: Id of the component; by default the name of the table.
             aggregates: The aggregates by column name.
 
@@ -1484,15 +1490,15 @@ class RowWindowed:
         """Keep aggregates of each window and group in a state.
 
         The key of a row is the columns of the group, then ``window_number``, from 1 for each group.
-        Its value is the aggregates. A row can be read while its window is not full; ``final()`` of
-        the table emits it once it is. See :mod:`txtopo.streams.row_windows`.
+        Its value is the aggregates. You can read a row while its window is not full; once it is,
+        ``final()`` of the table emits it. See :mod:`txtopo.streams.row_windows`.
 
         Args:
-            state: The state, opaque; this operator sets its columns. The number of rows of each
-                group is in ``<table>_counts`` in the same store.
-            order_by: The columns by which the rows of one batch are ordered. Without it they stay
-                in the order in which they were emitted; rows of different tasks are in any order.
-            keep: How many full windows of each group are kept; by default all.
+            state: The state, opaque; this operator sets its columns. The table ``<table>_counts``
+                in the same store keeps the number of rows of each group.
+            order_by: The columns that order the rows of one batch. Without it, rows stay in the
+                order in which they were emitted; rows of different tasks are in any order.
+            keep: How many full windows of each group are kept; by default, all.
             id: Id of the component; by default the name of the table.
             aggregates: The aggregates by column name.
 
@@ -1510,7 +1516,7 @@ class Table:
 
     Attributes:
         draft: The program that it belongs to.
-        node: The node of the program that maintains it.
+        node: The node of the program that maintains the table.
     """
 
     draft: Draft
@@ -1522,22 +1528,22 @@ class Table:
         return self.node.id
 
     def changes(self, *, before: bool = False, retracted: bool = False) -> DataStream:
-        """Return what each txid changes: each key whose value differs, with its new value.
+        """Return the changes of each txid: each key whose value has changed, with its new value.
 
-        It is the difference of the table between two txids, in the order of the keys. The values of
-        a key that was removed are NULL. The committer of a table with changes or queries reads the
-        keys that it touches.
+        The changes are the difference between two txids, in the order of the keys. The values of a
+        removed key are NULL. The committer of a table with changes or queries reads the keys that
+        it writes.
 
         Args:
-            before: Whether a row also has the old values, as ``before_<column>``; they are NULL for
-                a new key.
-            retracted: Whether the old row is emitted as well, as a separate row before the new one;
-                a boolean column ``retracted`` is true in it. A ``persistent_aggregate`` below takes
-                it back, so it aggregates exactly the current rows of the table.
+            before: Whether rows also have the old values, as ``before_<column>``; for a new key
+                they are NULL.
+            retracted: Whether the old row is also emitted, as a separate row before the new one,
+                with true in the boolean column ``retracted``. A ``persistent_aggregate`` downstream
+                retracts it, and so aggregates exactly the current rows of the table.
 
         Raises:
-            TopologyError: The state cannot be read by its committer, both arguments are given, or
-                the table keeps keys alone and removes some.
+            TopologyError: The committer cannot read the state, both arguments are given, or the
+                table keeps only keys and removes some.
         """
         if before and retracted:
             raise TopologyError(
@@ -1548,8 +1554,8 @@ class Table:
         readable_state("changes", self.node.state)
         if self.node.removes and not (self.node.layout.value or retracted):
             raise TopologyError(
-                f"changes of {self.name!r} would not tell a key that is removed from a new one; "
-                "got a table of keys alone, whose rows are taken back or expire; expected "
+                f"changes of {self.name!r} could not tell a removed key from a new one; got a "
+                "table of keys only, whose rows are taken back or expire; expected "
                 "changes(retracted=True), or a value column",
                 component=self.name,
             )
@@ -1583,9 +1589,9 @@ class Table:
         expire_after: Duration | None = None,
         id: str | None = None,
     ) -> DataStream:
-        """Join the rows that this table has with those of another table, or with a stream.
+        """Join the rows of this table with those of another table or a stream.
 
-        It is ``changes(retracted=True).join(…)``, see :meth:`DataStream.join`.
+        The same as ``changes(retracted=True).join(…)``; see :meth:`DataStream.join`.
 
         Args:
             other: The right table or stream.
@@ -1593,8 +1599,8 @@ class Table:
             how: Which rows without a match the result has: ``"inner"``, ``"left"``, ``"right"`` or
                 ``"full"``.
             state: The state, opaque, that keeps both sides; this operator sets its columns.
-            expire_after: A row that was not put or taken back for this long, by planned time,
-                counts as taken back. By default rows are kept forever.
+            expire_after: A row that was neither put nor retracted for this long, in planned time,
+                counts as retracted. By default, rows are kept forever.
             id: Id of the committer; by default the name of the table.
 
         Raises:
@@ -1696,8 +1702,8 @@ def checked_time(operator: str, stream: DataStream) -> TimeColumn:
     if stream.time is None:
         raise TopologyError(
             f"{operator} needs event time; got stream {stream.name!r}, which has none; expected "
-            "builder.source(…, event_time='ts', delay='1 minute') above it, and that each operator "
-            "in between keeps the column; merged streams have event time if all have the same "
+            "builder.source(…, event_time='ts', delay='1 minute') above it, and every operator "
+            "in between to keep the column; merged streams have event time if all have the same "
             f"column; the columns here are {', '.join(stream.fields.names)}",
             name=operator,
             stream=stream.name,
@@ -1714,7 +1720,7 @@ def _with_end(aggregates: Mapping[str, Aggregate]) -> dict[str, Aggregate]:
     if END in aggregates:
         raise FieldsError(
             f"persistent_aggregate would make column {END!r} twice; got an aggregate with that "
-            "name, which the end of the window has already; rename the aggregate",
+            "name, which the end of the window already has; rename the aggregate",
             field=END,
         )
     return {**WINDOW_END, **aggregates} if aggregates else {}

@@ -79,9 +79,9 @@ class DueTimer:
     """A timer that fires.
 
     Attributes:
-        key: Its key: a plain value if the group has one column, else a tuple.
+        key: Its key: a plain value if the group has one column, otherwise a tuple.
         name: Its name.
-        at: Its moment, in UTC.
+        at: The time at which it is due, in UTC.
     """
 
     key: Any
@@ -90,7 +90,7 @@ class DueTimer:
 
 
 class Timers:
-    """Sets and deletes timers of one key, during one call of a function of ``process``.
+    """Sets and deletes the timers of one key, in one call of a function of ``process``.
 
     Attributes:
         now: With event time, the watermark: in a call for rows W(T - 1), so a row before it is
@@ -108,21 +108,21 @@ class Timers:
         self._any_set = False
 
     def set(self, at: datetime.datetime, name: str = "") -> None:
-        """Set a timer of this key; a timer of that name is moved.
+        """Set a timer of this key, or move the timer of that name.
 
         Args:
-            at: The moment, with a time zone.
+            at: The time at which it is due, with a time zone.
             name: The name of the timer. A key may have any number of timers.
 
         Raises:
-            EmitError: The moment is not a ``datetime`` with a time zone.
+            EmitError: *at* is not a ``datetime`` with a time zone.
             StateUsageError: The name is not a text.
         """
         self._txid.set(self._key, name, at, self._at)
         self._any_set = True
 
     def delete(self, name: str = "") -> None:
-        """Delete a timer of this key, if there is one of that name."""
+        """Delete the timer of that name of this key, if there is one."""
         self._txid.delete(self._key, name)
 
 
@@ -174,7 +174,7 @@ class TimedValues(BatchBolt, Committer):
         by = f"timers by {'planned' if self.needs_planned_time else 'event'} time"
         meaning = Meaning(
             by,
-            "the stored moments are of the other kind, so timers would fire at once, or never; "
+            "the stored times are of the other kind, so timers would fire immediately or never; "
             "keep the time of process as before, or give the state another table",
         )
         return replace(super().traits, operators=(by,), rows=meaning)
@@ -300,9 +300,9 @@ class _Txid:
         """Set a timer in a call for a timer of the moment *called*; None in a call for rows."""
         if not isinstance(at, datetime.datetime) or at.tzinfo is None:
             raise EmitError(
-                f"a function of {self._id!r} sets a timer without a moment; got {at!r:.100}; "
-                "expected a datetime with a time zone, such as timers.now or a timestamp of a row, "
-                "and a timedelta",
+                f"a function of {self._id!r} sets a timer without a time; got {at!r:.100}; "
+                "expected a datetime with a time zone, such as timers.now or a timestamp of a "
+                "row, and a timedelta",
                 component=self._id,
             )
         row, at = self._row(key, name), self._timers.as_read(at)
@@ -435,8 +435,8 @@ def _clock(clock: Duration | None, by_event_time: bool) -> ClockTransactionalSpo
     """
     if clock is not None and by_event_time:
         raise TopologyError(
-            f"process has a clock for timers of event time; got clock={clock!r:.100}; expected "
-            "none, since the watermark decides; give clock= to builder.source, or "
+            f"process has clock= and timers of event time; got clock={clock!r:.100}; expected "
+            "none, because the watermark decides; pass clock= to builder.source, or "
             "time='planned' here",
             setting="clock",
         )
@@ -451,14 +451,14 @@ def _by_event_time(stream: DataStream, time: object) -> bool:
     """
     if time not in ("event", "planned", None):
         raise TopologyError(
-            f"process has timers of another time; got time={time!r:.100}; expected 'event' or "
+            f"process has timers of an unknown time; got time={time!r:.100}; expected 'event' or "
             "'planned'; by default it is event time if the stream has it",
             setting="time",
         )
     if time == "event" and stream.time is None:
         raise TopologyError(
             f"process needs event time; got stream {stream.name!r}, which has none; expected "
-            "builder.source(…, event_time='ts') above it, and that each operator in between keeps "
+            "builder.source(…, event_time='ts') above it, and every operator in between to keep "
             "the column; or time='planned'",
             setting="time",
             stream=stream.name,

@@ -216,7 +216,7 @@ def _of_rows(what: str, size: object, rows: object, offset: object) -> bool:
         given = {"size": size, "rows": rows, "offset": offset}
         got = ", ".join(f"{name}={each!r:.50}" for name, each in given.items() if each is not None)
         raise TopologyError(
-            f"{what} have a length or a number of rows; got {got}; expected one of the two, e.g. "
+            f"{what} have a length or a number of rows; got {got}; expected one of them, e.g. "
             "tumbling('5 minutes') or tumbling(rows=100); only a length has an offset",
             setting="rows",
             got=got,
@@ -305,8 +305,8 @@ class WindowCommitter(TableCommitter):
         self._closing = closing
         self.meaning = Meaning(
             closing.window.meaning,
-            "other windows have other ends, so closed ones would close again; declare the windows "
-            "as before, or give the state another table",
+            "other windows have other ends, so closed windows would close again; declare the "
+            "windows as before, or give the state another table",
         )
         if closing.final:
             closed = changed_fields(self._table, FINAL)

@@ -57,7 +57,7 @@ def complete_topology(
     unknown = sorted(inputs.keys() - spouts)
     if unknown:
         raise TopologyError(
-            f"inputs are given for {unknown[0]!r}, which is not a spout; the spouts are "
+            f"inputs were passed for {unknown[0]!r}, which is not a spout; the spouts are "
             f"{sorted(spouts)}",
             component=unknown[0],
             expected=tuple(sorted(spouts)),

@@ -334,8 +334,8 @@ class Script:
         if left < 0:
             raise SourceDataLost(
                 f"partition {partition} of the script has {len(self.records[partition])} records, "
-                f"but a batch ends at {start}; expected at least {start}; start with what was in "
-                "the script before, or begin with a new topology id",
+                f"but a batch ends at {start}; expected at least {start}; start with the earlier "
+                "script, or with a new topology id",
                 partition=partition,
             )
         return left
@@ -377,7 +377,7 @@ class Script:
             here = (event.partition, event.record) == (partition, record)
             if here and (event.attempts is None or attempt.attempt < event.attempts):
                 raise event.error or FailedException(
-                    f"record {record} of partition {partition} is poison, says the script",
+                    f"record {record} of partition {partition} is poison according to the script",
                     partition=partition,
                     row=record,
                 )
@@ -522,7 +522,7 @@ class _ScriptedEmitter(PartitionedTransactionalEmitter):
         take = self._script.take(attempt, partition, start)
         if take is None:
             raise FailedException(
-                f"partition {partition} is down, says the script", partition=partition
+                f"partition {partition} is down according to the script", partition=partition
             )
         return take
 
@@ -542,8 +542,8 @@ def _found(number: int) -> Shared:
     found = _objects.get(number)
     if found is None:
         raise LookupError(
-            "an object that a test shares with its topology, such as a FeederSpout, is not there; "
-            "got another process, or a test that has ended; expected the process of the test; use "
-            "AtLeastOnceConfig(carrier='local')"
+            "an object that a test shares with its topology, such as a FeederSpout, does not "
+            "exist here; this is another process, or the test has ended; expected the process of "
+            "the test; use AtLeastOnceConfig(carrier='local')"
         )
     return found

@@ -56,8 +56,8 @@ def refused_change(graph: Graph, known: Fingerprint, added: Collection[StateName
             kept = [name for name in _states_below(graph, component) if name not in added]
             if kept:
                 return (
-                    f"{in_words(own)} would begin again, and {in_words(kept[0])} would not; got "
-                    f"{now.states[own]}; expected the same table as before; {why}"
+                    f"{in_words(own)} would begin from the start, but {in_words(kept[0])} would "
+                    f"not; got {now.states[own]}; expected the same table as before; {why}"
                 )
         if (why := _other_beginning(graph, component, added)) is not None:
             return why
@@ -70,16 +70,16 @@ def other_spouts(known: Fingerprint, now: Fingerprint) -> str | None:
     new = [f"component {id!r}" for id in now.spouts if id not in known.spouts]
     if gone and new:
         return (
-            f"{', '.join(gone)} is gone and {', '.join(new)} is new, but what is stored says where "
-            "the old one was; expected another id only for another source; keep the id if the "
-            "source is the same; else start once with both spouts, each time with "
-            "Config(allow_change=True), and without the old one when it has no more"
+            f"{', '.join(gone)} is gone and {', '.join(new)} is new, but the stored positions "
+            "belong to the old one; expected another id only for another source; if the source "
+            "is the same, keep the id; otherwise first start with both spouts, and without the "
+            "old one once it has nothing left, both times with Config(allow_change=True)"
         )
     for id, was in known.spouts.items():
         if id in now.components and now.components[id].role != was.role:
             return (
-                f"component {id!r} was {was} and is {now.components[id]}, to which the stored "
-                "positions of the other kind mean nothing; expected the kind of before; give the "
+                f"component {id!r} was {was} and is {now.components[id]}, which cannot use the "
+                "stored positions of the other kind; expected the same kind as before; give the "
                 "spout another id"
             )
     return None
@@ -142,10 +142,10 @@ def _other_beginning(graph: Graph, above: Component, added: Collection[StateName
         if (below in added) != (own in added):
             new, old = (below, own) if below in added else (own, below)
             return (
-                f"{in_words(new)} would begin again, and {in_words(old)} would not, but "
+                f"{in_words(new)} would begin from the start and {in_words(old)} would not, but "
                 f"{in_words(below)} takes back what changes in {in_words(own)}; expected both in "
-                "the same tables as before, or both in new ones; else a row would be taken back "
-                "where it never counted, or count again where it did"
+                "the same tables as before, or both in new ones; otherwise a row would be taken "
+                "back where it was never counted, or be counted twice"
             )
     return None
 

@@ -30,8 +30,8 @@ def check_components(components: Sequence[Component]) -> Component:
         check_id("component", component.id)
         if component.id in seen:
             raise TopologyError(
-                f"component id {component.id!r} is used twice; expected distinct ids; "
-                "rename one of the two",
+                f"component id {component.id!r} is used twice; ids must be distinct; rename one "
+                "of them",
                 component=component.id,
             )
         seen.add(component.id)
@@ -40,14 +40,14 @@ def check_components(components: Sequence[Component]) -> Component:
             check_id(f"in component {component.id!r}: stream", name)
     spouts = [component for component in components if component.kind.spout]
     if not spouts:
-        raise TopologyError("a topology has a spout, or several; got none; add one", spouts=())
+        raise TopologyError("a topology needs at least one spout; got none; add one", spouts=())
     alone = next((spout for spout in spouts if spout.spout_kind.alone is not None), None)
     if alone is not None and len(spouts) > 1:
         others = ", ".join(repr(spout.id) for spout in spouts if spout is not alone)
         raise TopologyError(
             f"{alone.kind.text} {alone.id!r} cannot share its txids with another spout; got "
-            f"{others} as well; expected it alone: {alone.spout_kind.alone}; use another kind of "
-            "spout for it, or a topology for each",
+            f"{others} as well; expected it to be the only spout: {alone.spout_kind.alone}; use "
+            "another kind of spout, or one topology for each",
             component=alone.id,
             spouts=tuple(spout.id for spout in spouts),
         )
@@ -74,7 +74,7 @@ def check_inputs(component: Component, components: Mapping[str, Component]) -> N
         if pair in seen:
             raise TopologyError(
                 f"bolt {component.id!r} subscribes twice to stream {subscription.stream!r} of "
-                f"{subscription.source!r}; a stream has one grouping for each bolt; take one out",
+                f"{subscription.source!r}; a bolt has one grouping for each stream; remove one",
                 component=component.id,
                 source=subscription.source,
                 stream=subscription.stream,
@@ -116,8 +116,8 @@ def with_own_state(component: Component, components: Mapping[str, Component]) ->
             for (key, value, kinds), where in columns.items()
         )
         raise TopologyError(
-            f"inputs of PersistentAggregate {component.id!r} differ in its fields; got {shapes}; "
-            "expected equal types; cast in the bolt above",
+            f"inputs of PersistentAggregate {component.id!r} differ in the fields that it uses; "
+            f"got {shapes}; expected equal types; cast in the bolt above",
             component=component.id,
         )
     ((key, value, kinds),) = columns
@@ -154,9 +154,9 @@ def check_states(components: Mapping[str, Component]) -> None:
             _check_label(component, name, owner, labels)
             if place in owners:
                 raise TopologyError(
-                    f"two states share one table; got {owners[place]} and {owner}, both table "
-                    f"{state.table!r} of {state!r}; expected a table for each, since each has a "
-                    "ledger of its own; give one another table",
+                    f"two states use the same table; got {owners[place]} and {owner}, both table "
+                    f"{state.table!r} of {state!r}; expected one table for each, because each has "
+                    "its own ledger; give one of them another table",
                     component=component.id,
                     state=name,
                     table=state.table,
@@ -183,7 +183,7 @@ def check_stamp(components: Mapping[str, Component]) -> None:
         raise TopologyError(
             f"{asking[0].id!r} asks for {asks}, which {spout.kind.text} {spout.id!r} cannot give: "
             f"{spout.spout_kind.unplanned}; expected a transactional, a partitioned or an opaque "
-            "spout, whose plan of a batch is stored with what was known then",
+            "spout, whose plan of a batch is stored together with these facts",
             component=asking[0].id,
             spout=spout.id,
         )
@@ -229,9 +229,9 @@ def _subscribed(
 
 def _declared(stream: str, source: Component) -> str:
     if source.kind == PERSISTENT_AGGREGATE:
-        return "a PersistentAggregate emits nothing; read its state instead"
+        return "a PersistentAggregate does not emit; read its state instead"
     if not source.streams:
-        return "it declares none; give it output_fields = Fields(…)"
+        return "it declares no stream; give it output_fields = Fields(…)"
     return nearest(stream, source.streams)
 
 
@@ -241,22 +241,22 @@ def _check_grouping(component: Component, subscription: Subscription, source: Co
     facts = {"component": component.id, "source": subscription.source}
     if isinstance(grouping, DirectGrouping) and not stream.direct:
         raise TopologyError(
-            f"direct grouping of {where} needs a direct stream; got one that is not; declare it "
+            f"direct grouping of {where} needs a direct stream, but this one is not; declare it "
             "with Stream(fields, direct=True), or use another grouping",
             **facts,
         )
     if stream.direct and not isinstance(grouping, DirectGrouping):
         raise TopologyError(
-            f"{type(grouping).__name__} of {where} cannot be: the stream is declared direct, its "
-            "emitter picks the tasks; use direct_grouping",
+            f"{type(grouping).__name__} of {where} is not possible: the stream is declared "
+            "direct, so its emitter picks the tasks; use direct_grouping",
             **facts,
         )
     if not isinstance(grouping, FieldsGrouping | PartialKeyGrouping):
         return
     if not grouping.fields:
         raise TopologyError(
-            f"{type(grouping).__name__} of {where} names no field; expected at least one; "
-            "use global_grouping to bring all tuples to one task",
+            f"{type(grouping).__name__} of {where} names no field; expected at least one; use "
+            "global_grouping to send all tuples to one task",
             **facts,
         )
     for field in grouping.fields:
@@ -292,9 +292,9 @@ def _check_names(components: Mapping[str, Component]) -> None:
                 other, its_use = taken.setdefault((state.location, text), (owner, use))
                 if other != owner:
                     raise TopologyError(
-                        f"two states clash in their store; {text!r} is {its_use} of {other} and "
-                        f"{use} of {owner}, both in {state!r}; expected names that the store tells "
-                        "apart; give one another table",
+                        f"two states collide in their store; {text!r} is {its_use} of {other} and "
+                        f"{use} of {owner}, both in {state!r}; expected names that the store can "
+                        "tell apart; give one of them another table",
                         component=component.id,
                         state=name,
                         table=state.layout(name).name,
@@ -307,8 +307,8 @@ def _check_label(component: Component, name: str, owner: str, labels: dict[str, 
     other = labels.setdefault(label, owner)
     if other != owner:
         raise TopologyError(
-            f"two states have one name; {other} and {owner} are both called {label!r}; expected "
-            "names that can be told apart; rename a component or a state",
+            f"two states have the same name; {other} and {owner} are both called {label!r}; "
+            "expected names that can be told apart; rename a component or a state",
             component=component.id,
             state=name,
         )
@@ -318,8 +318,9 @@ def _check_committer(component: Component, name: str) -> None:
     if component.committer:
         return
     raise TopologyError(
-        f"state {name!r} is on bolt {component.id!r}, which is not a committer; only the commit "
-        "phase may write; derive the bolt from Committer as well, or use set_committer_bolt",
+        f"state {name!r} is on bolt {component.id!r}, which is not a committer; but only the "
+        "commit phase may write; derive the bolt from Committer as well, or use "
+        "set_committer_bolt",
         component=component.id,
         state=name,
     )
@@ -361,10 +362,10 @@ def _check_kind(opaque: str | None, component: Component, name: str, state: Stat
     if opaque is None or state.kind != "transactional":
         return
     raise TopologyError(
-        f"state {name!r} of {component.id!r} is transactional and the spout {opaque!r} is "
-        "opaque; a replay of an opaque spout may bring another batch under the same txid, and a "
-        "transactional state would keep the old one's effect, since it knows no value before it; "
-        'use open_state(…, kind="opaque")',
+        f"state {name!r} of {component.id!r} is transactional and the spout {opaque!r} is opaque; "
+        "a replay of an opaque spout may deliver another batch under the same txid, and a "
+        "transactional state would keep the effect of the old batch, because it does not keep "
+        'the value before it; use open_state(…, kind="opaque")',
         component=component.id,
         state=name,
     )
@@ -380,8 +381,8 @@ def _check_demands(opaque: str | None, component: Component) -> None:
         )
     if traits.refuses_opaque is not None and opaque is not None:
         raise TopologyError(
-            f"{what} hangs on the opaque spout {opaque!r}; a replay of an opaque spout may bring "
-            f"another batch under the same txid, and {traits.refuses_opaque}",
+            f"{what} depends on the opaque spout {opaque!r}; a replay of an opaque spout may "
+            f"deliver another batch under the same txid, and {traits.refuses_opaque}",
             component=component.id,
         )
 
@@ -414,9 +415,9 @@ def _check_alone(
         return
     raise TopologyError(
         f"state {name!r} of {component.id!r} is transactional and may feed state {other}; if the "
-        "run is killed between the writes of the two, a transactional state, since it keeps no "
-        "value of before, would show the replay what it holds after the txid, and the other would "
-        'become wrong; use open_state(…, kind="opaque")',
+        "run is killed between the writes of the two, the replay would read the value after the "
+        "txid from the transactional state, which does not keep the one before it, and the other "
+        'state would become wrong; use open_state(…, kind="opaque")',
         component=component.id,
         state=name,
     )

@@ -141,8 +141,7 @@ def spout_kind(id: str, spout: object, kinds: Mapping[type, SpoutKind] = SPOUTS)
     """
     if spout is None:
         raise TopologyError(
-            f"the topology has no spout; got None for {id!r}; expected an instance of "
-            f"{_names(kinds)}",
+            f"the spout is missing; got None for {id!r}; expected an instance of {_names(kinds)}",
             component=id,
         )
     return _kind("spout", id, spout, kinds).of(spout)
@@ -190,9 +189,9 @@ def checked_streams(id: str, component: Any) -> Mapping[str, Stream]:
         for declared in stream.fields:
             if declared.type == "json":
                 raise TopologyError(
-                    f"field {declared.name!r} of stream {name!r} of {id!r} is json, which is a "
-                    "type for the values of a state; expected another type; declare it as a "
-                    "string, and use json.dumps and json.loads",
+                    f"field {declared.name!r} of stream {name!r} of {id!r} has the type json, "
+                    "which is only for the values of a state; expected another type; declare it "
+                    "as a string, and use json.dumps and json.loads",
                     component=id,
                 )
     return streams
@@ -219,13 +218,13 @@ def _kind(what: str, id: str, component: object, kinds: Mapping[type, Kind]) -> 
     found = [kind for kind in kinds if isinstance(component, kind)]
     if len(found) > 1:
         raise TopologyError(
-            f"{what} {id!r} has several roles; got {type(component).__name__}, which is "
+            f"{what} {id!r} has more than one role; got {type(component).__name__}, which is "
             f"{_names(found, 'and')}; expected one; derive it from one of them",
             component=id,
         )
     if not found:
         raise TopologyError(
-            f"{what} {id!r} is no {what}; got {component!r:.100}; expected an instance of "
+            f"{what} {id!r} is not a {what}; got {component!r:.100}; expected an instance of "
             f"{_names(kinds)}; {_lacking(what, component, kinds)}",
             component=id,
         )
@@ -292,7 +291,7 @@ def check_runs(what: str, id: str, component: object, *names: str) -> None:
     for name in names:
         if why := runs_later(getattr(component, name, None)):
             raise TopologyError(
-                f"{name} of {what} {id!r} does not run when it is called; got one that is {why}; "
+                f"{name} of {what} {id!r} does not run when it is called, because it is {why}; "
                 "expected a method that has done its work when it returns",
                 component=id,
                 method=name,

@@ -175,13 +175,13 @@ def advice(graph: Graph) -> tuple[str, ...]:
     """Return warnings about a topology that can run but is probably not what was meant."""
     if len(graph.components) == 1:
         return (
-            f"topology {graph.id!r} has a spout and no bolts; its batches are emitted and "
-            "forgotten; add a bolt with set_bolt",
+            f"topology {graph.id!r} has a spout but no bolts, so its batches are discarded; add a "
+            "bolt with set_bolt",
         )
     if not graph.committing:
         return (
-            f"topology {graph.id!r} has no committer; its batches are computed, but nothing is "
-            "kept or ordered; add a PersistentAggregate or a bolt derived from Committer",
+            f"topology {graph.id!r} has no committer; so its batches are computed, but nothing is "
+            "stored; add a PersistentAggregate or a bolt derived from Committer",
         )
     return ()
 
@@ -194,8 +194,8 @@ def _sources_first(components: Mapping[str, Component]) -> dict[str, Component]:
         if not free:
             path = _cycle(waiting)
             raise TopologyError(
-                f"the topology has a cycle; got {' -> '.join(map(repr, path))}; expected streams "
-                "that lead away from the spout; take one of these groupings out",
+                f"the topology has a cycle; got {' -> '.join(map(repr, path))}; streams must lead "
+                "away from the spout; remove one of these groupings",
                 cycle=tuple(path),
             )
         for component in free:

@@ -380,8 +380,8 @@ class StreamKind(PlannedByDriver):
     text = short_text = "stream spout"
     calls: ClassVar[Mapping[str, tuple[str, ...]]] = {}
     driven_by = "query"
-    alone = "a streaming query brings its batches, so nobody plans them"
-    unplanned = "a streaming query (foreach_batch) brings its batches, so no plan is kept"
+    alone = "a streaming query delivers its batches, so they are not planned"
+    unplanned = "a streaming query (foreach_batch) delivers its batches, so no plan is stored"
     one_task = "its tasks are Spark partitions, one for each of Config.slots"
     makes_dead_letters = False
     runs = "with a task in each slot"
@@ -404,7 +404,7 @@ class DataFrameKind(PlannedByDriver):
         "read": ("spark", "attempt", "metadata"),
     }
     alone = "its batches are plans of Spark, which have no tasks"
-    unplanned = "its batches are plans of Spark, which know no time and no versions"
+    unplanned = "its batches are plans of Spark, which have no time and no versions"
     one_task = "it has no tasks, since Spark divides the work of a plan"
     run_txids_max = 1  # A plan of Spark returns the rows of one batch.
     frame = True

@@ -200,7 +200,7 @@ def details_of(last: BatchProgress | ReliableProgress | None, *, ended: bool = F
         if not ended:
             parts += [f"{last.acked_per_second:,.0f} acked/s", f"{last.pending:,} pending"]
         failed = last.failed + last.timed_out
-        return "  ".join([*parts, f"failures {failed:,}"] if failed else parts)
+        return "  ".join([*parts, f"failures: {failed:,}"] if failed else parts)
     parts = [f"{last.rows_total:,} rows"]
     if not ended:
         parts.append(f"{last.rows_per_second:,.0f} rows/s")
@@ -209,7 +209,7 @@ def details_of(last: BatchProgress | ReliableProgress | None, *, ended: bool = F
         if phase.name in phases:
             parts.append(f"{phases.count(phase.name)} {phase.value}")
     if last.failures_total:
-        parts.append(f"failures {last.failures}, in all {last.failures_total}")
+        parts.append(f"failures: {last.failures} in a row, {last.failures_total} in total")
     if last.lag:
         parts.append("lag " + " ".join(f"{p}:{n}" for p, n in sorted(last.lag.items())))
     return "  ".join(parts)

@@ -99,7 +99,7 @@ class YamlDocument:
 
     def _too_deep(self, place: tuple[int, int]) -> TopologyError:
         return self.error(
-            place, f"values stand in each other too deep; expected {DEPTH_MAX} levels"
+            place, f"values are nested too deeply; expected at most {DEPTH_MAX} levels"
         )
 
     def _item(self, loader: SafeLoader, node: Node, above: tuple[Node, ...]) -> Item:
@@ -110,14 +110,14 @@ class YamlDocument:
         if any(node is each for each in above):
             raise self.error(
                 place,
-                "an anchor holds itself; got an alias of what it stands in; expected "
-                "an end; write the value out",
+                "an anchor contains itself; got an alias inside the value that it refers to; "
+                "write the value out",
             )
         if self._nodes > NODES_MAX:
             raise self.error(
                 place,
-                f"the file stands for too many values; got more than {NODES_MAX}; "
-                "expected fewer aliases that repeat each other",
+                f"the file expands to too many values; got more than {NODES_MAX}; expected fewer "
+                "nested aliases",
             )
         if len(above) >= DEPTH_MAX:
             raise self._too_deep(place)
@@ -125,7 +125,7 @@ class YamlDocument:
         if tag not in _PLAIN_TAGS:
             raise self.error(
                 place,
-                f"tags that make other objects are refused; got {tag!r}; expected text, "
+                f"tags that create other objects are refused; got {tag!r}; expected text, "
                 "numbers, lists and mappings; name a class with class:",
             )
         inside = (*above, node)
@@ -144,7 +144,7 @@ class YamlDocument:
             place = (key.start_mark.line + 1, key.start_mark.column + 1)
             if key.tag == f"{_STANDARD}merge":
                 raise self.error(
-                    place, "merge keys are not taken; got <<; expected keys written out"
+                    place, "merge keys are not supported; got <<; expected keys written out"
                 )
             name = self._item(loader, key, above).value
             if isinstance(name, bool) or not isinstance(name, str | int):
@@ -191,7 +191,7 @@ class YamlDocument:
             state = "is empty" if value == "" else "is not set"
             raise self.error(
                 place,
-                f"variable {name} of the environment {state}; expected a value; set it, "
-                f"or write ${{{name}:-default}}",
+                f"environment variable {name} {state}; expected a value; set it, or write "
+                f"${{{name}:-default}}",
             )
         return default.removeprefix(":-")

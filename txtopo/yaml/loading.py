@@ -98,7 +98,7 @@ class _Definition:
             return self._at_least_once(root, id, keys)
         spouts = self._list(keys["spouts"])
         if not spouts:
-            problem = "a topology has a spout, or several; got none; expected a list of them"
+            problem = "a topology needs at least one spout; got none; expected a list of them"
             raise self._error(keys["spouts"], problem)
         spout = self._component(spouts[0])
         letters = keys.get("dead_letters")
@@ -118,9 +118,7 @@ class _Definition:
 
     def _at_least_once(self, root: Item, id: str, keys: Mapping[str, Item]) -> ReliableTopology:
         if "dead_letters" in keys:
-            problem = (
-                "an at-least-once topology has no dead letters; got dead_letters; leave it out"
-            )
+            problem = "an at-least-once topology has no dead letters; got dead_letters; remove it"
             raise self._error(keys["dead_letters"], problem)
         builder = self._done(keys["topology"], TopologyBuilder, id)
         for spout in self._list(keys["spouts"]):
@@ -234,7 +232,7 @@ class _Definition:
         """Check that the keys of a mapping can be names of arguments."""
         for name, value in self._mapping(item).items():
             if not isinstance(name, str):
-                problem = f"an argument has a name; got {name!r}; expected name: value"
+                problem = f"an argument needs a name; got {name!r}; expected name: value"
                 raise self._error(value, problem)
 
     def _class(self, item: Item) -> Any:
@@ -244,9 +242,9 @@ class _Definition:
             known = ", ".join(self._modules)
             raise self._error(
                 item,
-                f"class {dotted!r} is of a module that was not named; got {module_name!r}; "
-                f"expected one of {known}; name modules of your own where you load the file, with "
-                "modules=[…], or --module on the command line",
+                f"class {dotted!r} is in a module that was not named; got {module_name!r}; "
+                f"expected one of {known}; name your own modules when you load the file, with "
+                "modules=[…], or with --module on the command line",
             )
         module = self._done(item, import_module, module_name)
         classes = _classes(module, own=module_name in OWN_MODULES)

@@ -28,7 +28,9 @@ def test_a_key_that_stands_twice_in_one_partial_is_refused(storage: Storage) -> 
 
     with (
         nothing_committed(storage),
-        pytest.raises(ValueRefusedError, match=r"'kept' have a key twice; got \('b',\)") as caught,
+        pytest.raises(
+            ValueRefusedError, match=r"'kept' contain a key twice; got \('b',\)"
+        ) as caught,
     ):
         store.merge(2, [("b", 1), ("a", 1), ("b", 2)])
     assert caught.value.key == ("b",)

@@ -101,7 +101,7 @@ def test_a_txid_that_goes_back_in_zookeeper_is_told_from_the_ledger() -> None:
     error = refused(
         storage,
         StoreAheadOfCoordinator,
-        "state 'keep.kept' holds txid 4, but ZooKeeper knows txid 1 as committed .* was ZooKeeper",
+        "state 'keep.kept' holds txid 4, but ZooKeeper txid 1 as committed .* was ZooKeeper",
     )
     assert (error.ledger_txid, error.committed_txid) == (4, 1)
 
@@ -256,7 +256,7 @@ def test_metadata_that_no_node_has_room_for_names_its_batch_and_size() -> None:
         builder.build_topology(),
         storage,
         BatchMetadataTooLarge,
-        r"the metadata of txid 3 takes 10000\d\d bytes; a znode has room for \d+; cut smaller",
+        r"the metadata of txid 3 takes 10000\d\d bytes; a znode holds at most \d+; cut smaller",
     )
     assert error.txid == 3
     assert held(storage).rows == {"row 1": 1, "row 2": 2}

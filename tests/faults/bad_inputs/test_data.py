@@ -48,7 +48,7 @@ def test_a_null_key_of_an_aggregate_is_refused(storage: Storage) -> None:
         summing(storage, [["a", 1], [None, 2], ["b", 3]]),
         storage,
         ValueRefusedError,
-        "a key of state 'kept' is NULL in field 'key'; expected a value; filter such rows",
+        "a key of state 'kept' is NULL in field 'key'; expected a value; filter out such rows",
     )
     assert held(storage).rows == {"a": 1}
 
@@ -63,7 +63,7 @@ def test_a_nan_key_is_refused(storage: Storage) -> None:
         keeping(storage, [[1.0, 1], [NAN, 2]], fields, key="key double"),
         storage,
         ValueRefusedError,
-        r"key field 'key' \(double\); got nan; a key cannot be NaN, which equals nothing",
+        r"key field 'key' \(double\); got nan; a key cannot be NaN, which is not equal to anything",
     )
     other = Storage.in_memory()
     ends_at(
@@ -71,7 +71,7 @@ def test_a_nan_key_is_refused(storage: Storage) -> None:
         summing(other, [[1.0, 1], [NAN, 2]], fields),
         other,
         ValueRefusedError,
-        "a key of state 'kept' is NaN in field 'key'; expected a value; filter such rows",
+        "a key of state 'kept' is NaN in field 'key'; expected a value; filter out such rows",
     )
 
 

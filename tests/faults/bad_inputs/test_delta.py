@@ -53,9 +53,9 @@ def test_a_delta_library_that_is_missing_is_named(tmp_path: Path) -> None:
     said = output_without(tmp_path, "deltalake")
 
     assert said == (
-        "ConfigError a state in Delta has no writer; got neither the package deltalake nor a Spark "
-        "session; expected one of them; install it with: pip install 'txtopo[delta]', or start the "
-        "topology on Spark"
+        "ConfigError a state in Delta has nothing to write it; got neither the package deltalake "
+        "nor a Spark session; expected one of them; install it with: pip install "
+        "'txtopo[delta]', or start the topology on Spark"
     )
     assert list(tmp_path.iterdir()) == []
 
@@ -69,7 +69,7 @@ def test_a_place_that_is_taken_is_not_mixed_with_a_table(tmp_path: Path, what: s
     stranger.write_bytes(b"of somebody else")
 
     with pytest.raises(
-        SchemaDrift, match=f"is taken and is not a Delta table; got {stranger.name}"
+        SchemaDrift, match=f"is in use and is not a Delta table; got {stranger.name}"
     ):
         run_to_end(keeping(storage, ROWS), storage)
     assert [path for path in tmp_path.rglob("*") if path.is_file()] == [stranger]

@@ -54,7 +54,9 @@ SOURCES: list[Callable[[str], Any]] = [
 @pytest.mark.parametrize("sign", [*SIGNS, "%00"])
 @pytest.mark.parametrize("url", STATES)
 def test_a_url_of_a_state_with_an_odd_sign_is_refused(url: str, sign: str) -> None:
-    with pytest.raises(TopologyError, match="neither NUL nor half of a character") as caught:
+    with pytest.raises(
+        TopologyError, match="neither NUL and without half of a character"
+    ) as caught:
         open_state(url.format(sign), table="counts")
 
     str(caught.value).encode()

@@ -182,9 +182,7 @@ def test_a_plug_in_that_does_not_say_what_it_wrote_ends_the_run(
 
     storage = started_with(factory)
     alone = replace(LOCAL, group_txids_max=1)
-    with pytest.raises(
-        PlugInError, match=f"{match}.*repair the plug-in, and look at what the store"
-    ):
+    with pytest.raises(PlugInError, match=f"{match}.*fix the plug-in, and check what the store"):
         run_to_end(keeping(storage, [["a", 1], ["b", 2]]), storage, alone)
 
     current, _ = storage.ensemble.nodes["/keeping/current"]
@@ -198,8 +196,8 @@ def test_a_plug_in_that_drops_fields_of_the_ledger_is_refused_before_anything_is
 
     with pytest.raises(
         PlugInError,
-        match=r"Columned does not keep the whole ledger.*different are component, state, ensemble, "
-        r"term; .*dataclasses\.asdict\(ledger\)",
+        match=r"Columned does not store the whole ledger.*these differ: component, state, "
+        r"ensemble, term; .*dataclasses\.asdict\(ledger\)",
     ):
         run_to_end(keeping(storage, [["a", 1]]), storage)
     assert not [path for path in storage.ensemble.nodes if "/batches/" in path]

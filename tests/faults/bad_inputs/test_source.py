@@ -148,9 +148,9 @@ def test_a_replay_with_other_content_is_refused(kind: str) -> None:
         nothing_committed(storage),
         pytest.raises(
             NonRepeatableBatch,
-            match="the replay of txid 1 of topology 'keeping' is another batch than before; got 1 "
-            r"tuples \(digest .*\) from .* 0 of spout 'spout'; expected 1 tuples .*; it is not "
-            "committed; bring back what the source had and start again; or make the spout an ",
+            match="the replay of txid 1 of topology 'keeping' differs from the earlier batch; got "
+            r"1 tuples \(digest .*\) from .* 0 of spout 'spout'; expected 1 tuples .*; it is not "
+            "committed; restore what the source had and start again; or make the spout ",
         ) as caught,
     ):
         run_to_end(builder.build_topology(), storage)

@@ -60,8 +60,8 @@ def test_a_wrong_password_is_refused_and_not_shown(postgresql: PostgresServer) -
     error = refused(
         postgresql.url_of("postgres", "not-the-word"),
         AuthError,
-        r"state 'kept' in .*:\*\*\*@.* refuses the user of its URL: .*password authentication "
-        "failed.*; nothing was written; check user, password, database and rights",
+        r"state 'kept' in .*:\*\*\*@.* cannot be used with this URL: .*password authentication "
+        "failed.*; nothing was written; check the user, password, database and permissions",
     )
 
     assert "not-the-word" not in f"{error!r} {error.__cause__!r} {error.facts}"  # type: ignore[attr-defined]
@@ -80,7 +80,7 @@ def test_a_database_that_is_not_known_to_keep_the_promise_is_refused(scheme: str
     with pytest.raises(
         TopologyError,
         match=f"no state backend for '{name}'; known are .*memory, .*postgresql, .*sqlite.*; "
-        "install the plug-in that brings it, or call register_backend",
+        "install the plug-in that provides it, or call register_backend",
     ) as caught:
         open_state(f"{scheme}://user:secret@host/words")
     assert caught.value.scheme == name
@@ -93,7 +93,9 @@ def test_a_database_that_is_not_known_to_keep_the_promise_is_refused(scheme: str
     ["postgresql+psycopg2", "postgresql+asyncpg", "sqlite+aiosqlite", "mysql+mysqldb"],
 )
 def test_a_driver_that_is_not_tested_is_refused(driver: str) -> None:
-    with pytest.raises(TopologyError, match=rf"not kept through '{driver.replace('+', r'[+]')}'"):
+    with pytest.raises(
+        TopologyError, match=rf"cannot be stored through '{driver.replace('+', r'[+]')}'"
+    ):
         open_state(f"{driver}://user:secret@host/words")
 
 
@@ -150,7 +152,7 @@ def test_a_user_who_may_not_write_is_refused(
 
     with (
         nothing_committed(storage),
-        pytest.raises(AuthError, match="refuses the user of its URL: permission denied") as caught,
+        pytest.raises(AuthError, match="cannot be used with this URL: permission denied") as caught,
     ):
         run_to_end(keeping(reader, ROWS), reader)
     assert "secret" not in str(caught.value)
@@ -178,7 +180,9 @@ def test_a_file_that_is_opened_for_reading_is_refused(tmp_path: Path) -> None:
 
     with (
         nothing_committed(storage),
-        pytest.raises(AuthError, match=r"refuses the user .*readonly database; nothing was"),
+        pytest.raises(
+            AuthError, match=r"cannot be used with this URL.*readonly database; nothing was"
+        ),
     ):
         run_to_end(keeping(reader, ROWS), reader)
 

@@ -22,7 +22,7 @@ ROWS = [["a", 1], ["b", 2]]
     ("key", "match"),
     [
         ("", r"expected .* with the key \['key'\]; the table has .* with the key \[\]"),
-        ("more TEXT, PRIMARY KEY (key)", "other columns than the state declares; .*'more': 'TEXT'"),
+        ("more TEXT, PRIMARY KEY (key)", "other columns that the state declares; .*'more': 'TEXT'"),
     ],
     ids=["no primary key", "another column"],
 )
@@ -105,6 +105,8 @@ def test_a_table_that_would_make_floats_of_large_numbers_is_refused(tmp_path: Pa
 
 def unfit(storage: Storage, match: str) -> None:
     """Check that a table that was put where the state's was is not written to."""
-    sentence = f"cannot be kept in what has its name: {match}; expected the table that was created"
+    sentence = (
+        f"cannot be stored in the object of that name: {match}; expected the table that was created"
+    )
     with nothing_committed(storage), pytest.raises(SchemaDrift, match=sentence):
         run_to_end(keeping(storage, ROWS), storage)

@@ -53,10 +53,10 @@ class Late(Wrong):
 
 
 WRONGS = {
-    "16 another number of values": (Wrong(["c"]), "emitted 1 values to stream 'default'; got"),
+    "16 another number of values": (Wrong(["c"]), "emitted 1 value to stream 'default'; got"),
     "17 an undeclared stream": (
         Wrong(["c", 3], "errors"),
-        "emitted to undeclared stream 'errors'; declared are default",
+        "emitted to undeclared stream 'errors'; the declared streams are default",
     ),
     "18 after finish_batch": (
         Late(["c", 3]),

@@ -136,6 +136,7 @@ def test_a_server_without_a_quorum_is_not_written_to() -> None:
         refused_to_start(
             server.hosts,
             CoordinatorUnavailable,
-            f"{server.hosts} has no quorum: it is read-only or serves nobody; bring back the other",
+            f"{server.hosts} has no quorum: it is read-only or serves no clients; restart the "
+            "other",
             connect_timeout_s=2,
         )

@@ -131,7 +131,7 @@ def test_a_wrong_password_is_not_told(store: Store, config: Config, ear: Ear) ->
     with pytest.raises(AuthError):
         run(keeping(Storage(store.at(password=WRONG)), ROWS), config, ear)
 
-    assert ear.lines_with("refuses the user of its URL")
+    assert ear.lines_with("cannot be used with this URL")
     assert ear.lines_with(WRONG, store.password, DIGEST) == []
 
 

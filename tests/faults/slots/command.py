@@ -22,10 +22,12 @@ SHOWN_FAILURES_MAX = 10
 
 @click.command()
 @click.option("--seed", type=int, help="Run this seed alone and print its trace if it fails.")
-@click.option("--first", type=int, default=0, show_default=True, help="First seed of many.")
-@click.option("--seeds", type=int, default=300, show_default=True, help="How many seeds.")
-@click.option("--processes", type=int, default=1, show_default=True, help="How many at a time.")
-@click.option("--without", multiple=True, metavar="KIND", help="Leave a kind of fault out.")
+@click.option("--first", type=int, default=0, show_default=True, help="The first seed.")
+@click.option("--seeds", type=int, default=300, show_default=True, help="The number of seeds.")
+@click.option(
+    "--processes", type=int, default=1, show_default=True, help="The number of seeds at a time."
+)
+@click.option("--without", multiple=True, metavar="KIND", help="Omit a kind of fault.")
 @click.option("--trace", is_flag=True, help="Print every event of the seed.")
 def main(
     seed: int | None,

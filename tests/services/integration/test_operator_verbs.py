@@ -162,7 +162,7 @@ def test_a_topology_is_forked_and_the_program_goes_on_under_the_new_id(
     ("options", "told"),
     [
         (["--at", "later", "--to", "memory:"], "--at cannot be read; got 'later'"),
-        ([], "--to has to name a store; got"),
+        ([], "--to must name a store; got"),
         (["--to", "memory:", "--to", "counts.counts=memory:"], "COMPONENT.STATE=URL for each of"),
         (["--at", "7", "--to", "sqlite:///x.db"], "cannot fork .* at txid 7; expected one from 1"),
     ],
@@ -188,7 +188,7 @@ def test_without_a_terminal_it_asks_for_yes_and_changes_nothing(
 
     assert code == WRONG_CALL
     assert "1. claim" in out
-    assert "no terminal to ask at; nothing was changed; say --yes" in err
+    assert "no terminal to ask for confirmation; nothing was changed; use --yes" in err
     assert str(show(load_transactional(str(pages)), config(hosts))) == before
 
 
@@ -222,7 +222,7 @@ def test_no_at_the_question_changes_nothing(
     found, _, err = call("quarantine", pages, 2)
 
     assert found == code
-    assert "Do these steps? [y/N]" in err
+    assert "Carry out these steps? [y/N]" in err
     assert str(show(load_transactional(str(pages)), config(hosts))) == before
 
 
@@ -352,7 +352,7 @@ def test_an_embedded_ensemble_is_found_by_its_folder(
         (["quarantine", "{pages}", "0"], "0 is not in the range"),
         (["quarantine", "{pages}", "2", "--end", "{{"], "--end cannot be read"),
         (["quarantine", "{pages}", "2", "--end", "@nowhere"], "--end cannot be read"),
-        (["rebuild", "{pages}", "--metadata", "[]"], "--metadata has to name txids"),
+        (["rebuild", "{pages}", "--metadata", "[]"], "--metadata must map txids to positions"),
         (["repair", "{pages}", "/nodes"], "there is no node '/nodes'"),
         (["forget", "{pages}", "--state", "x.y"], "has no state 'x.y'"),
         (["verify", "nowhere.py"], "'nowhere.py' does not exist"),

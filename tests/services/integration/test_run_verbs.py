@@ -385,7 +385,7 @@ def test_without_a_page_the_summary_is_shown_and_that_is_said(words: Words, call
         words.wait_for(3)
         code, out, errors = call("lag", words.id)
         assert (code, out) == (0, "lag: 0 records\n")
-        assert "only what the ensemble knows is shown" in errors
+        assert "only what the ensemble stores is shown" in errors
         assert "start it with --set page.port=0" in errors
         assert "FailedException" in call("errors", words.id)[1]
         assert "committed     3" in call("show", words.id)[1]
@@ -400,7 +400,7 @@ def test_a_stopped_topology_is_listed_and_shown(words: Words, call: Call) -> Non
     assert code == 0
     assert "status        stopped" in out
     assert "desired       running" in out
-    assert "does not run, so it has no page" in errors
+    assert "is not running, so it has no page" in errors
     assert f"{3:020}" not in out
 
     assert call("deactivate", words.id)[0] == 0

@@ -213,7 +213,7 @@ def test_get_says_whether_a_state_of_keys_alone_has_a_key(tmp_path: Path, call: 
 
     code, out, err = call("get", url, "cat")
     assert code == 0
-    assert "keeps keys alone, has key cat after txid 1" in out + err
+    assert "keeps only keys, has key cat after txid 1" in out + err
     assert document("state-get", call("get", url, "cat", "--json")[1])["value"] == {}
     assert call("get", url, "dog")[0] == 1
 
@@ -385,7 +385,7 @@ def test_a_file_is_not_replaced_unless_forced(sqlite: str, call: Call, tmp_path:
     for target in (file, link):
         code, _, err = call("export", sqlite, target, "--table", "words")
         assert code == WRONG_CALL
-        assert "exists; choose another name, or use --force" in err
+        assert "already exists; choose another name, or use --force" in err
     assert file.read_text() == "mine"
     assert call("export", sqlite, link, "--table", "words", "--force")[0] == 0
     assert link.is_symlink()
@@ -576,7 +576,7 @@ def test_the_url_may_come_from_the_environment(
     assert (code, out) == (0, "value  2\n")
     code, _, err = call("ls", "env:NOTHING")
     assert code == WRONG_CALL
-    assert "the environment has no variable 'NOTHING'" in err
+    assert "the environment variable 'NOTHING'" in err
 
 
 @pytest.mark.parametrize(
@@ -584,8 +584,8 @@ def test_the_url_may_come_from_the_environment(
     [
         ("counts.db", WRONG_CALL, "write 'sqlite:///counts.db'"),
         ("postgre://u:hunter2@127.0.0.1/d", WRONG_CALL, "did you mean 'postgresql'?"),
-        ("sqlite:counts.db", WRONG_CALL, "three before the path of a file"),
-        ("memory:", WRONG_CALL, "is in the memory of one process"),
+        ("sqlite:counts.db", WRONG_CALL, "three slashes before the path of a file"),
+        ("memory:", WRONG_CALL, "is in the memory of another process"),
         ("postgresql://u:hunter2@127.0.0.1:1/d", UNREACHABLE, "u:***@127.0.0.1:1/d"),
         ("redis://u:hunter2@127.0.0.1:1/0", UNREACHABLE, "u:***@127.0.0.1:1/0"),
     ],

@@ -34,6 +34,6 @@ def test_metadata_that_no_znode_has_room_for_is_refused_with_its_size_and_what_t
     assert isinstance(size, int)
     assert size > METADATA_BYTES_MAX
     assert str(refused.value) == (
-        f"the metadata of txid 1 takes {size} bytes; a znode has room for "
-        f"{METADATA_BYTES_MAX}; cut smaller batches, or name ranges instead of records"
+        f"the metadata of txid 1 takes {size} bytes; a znode holds at most {METADATA_BYTES_MAX}; "
+        "cut smaller batches, or store ranges instead of records"
     )

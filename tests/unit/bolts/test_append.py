@@ -93,7 +93,7 @@ def append_twice() -> None:
 MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     "a URL": (
         lambda: Append("sqlite:///a.db", ROWS),  # type: ignore[arg-type]
-        "the state of Append is of the wrong type; got 'sqlite:///a.db'",
+        "the state of an Append is of the wrong type; got 'sqlite:///a.db'",
     ),
     "names": (
         lambda: Append(STATE, "n long"),  # type: ignore[arg-type]
@@ -101,7 +101,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], str]] = {
     ),
     "a log": (
         lambda: Append(open_state("sqlite:///a.db", mode="log"), ROWS),
-        "the state of Append is in mode 'log', which is for aggregates",
+        "the state of an Append must not be in mode 'log', which is for aggregates",
     ),
     "a column of the key": (
         lambda: Append(STATE, Fields("number int")),

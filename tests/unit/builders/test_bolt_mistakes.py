@@ -24,7 +24,7 @@ def test_11_a_basic_bolt_cannot_be_a_committer() -> None:
     wrong: Any = type("Both", (Split, Save), {})
 
     refused(lambda made: made.set_committer_bolt("a", Split()), "'a' cannot be a committer")
-    refused(lambda made: made.set_bolt("a", wrong()), "'a' has several roles")
+    refused(lambda made: made.set_bolt("a", wrong()), "'a' has more than one role")
 
 
 @pytest.mark.parametrize("make", ["set_bolt", "set_committer_bolt"])
@@ -45,7 +45,7 @@ def test_14_a_missing_method_of_an_object_that_is_no_bolt() -> None:
     wrong: Any = Nearly()
     refused(
         lambda made: made.set_bolt("a", wrong),
-        "'a' is no bolt; got .*expected an instance of BasicBolt, BatchBolt.*"
+        "'a' is not a bolt; got .*expected an instance of BasicBolt, BatchBolt.*"
         "it lacks execute of BasicBolt",
     )
 
@@ -63,7 +63,7 @@ def test_14_a_missing_abstract_method() -> None:
         Empty()  # type: ignore[abstract]
     refused(
         lambda made: made.set_bolt("a", Unfinished()),
-        "'a' has several roles; got Unfinished, which is BatchBolt and ArrowBolt",
+        "'a' has more than one role; got Unfinished, which is BatchBolt and ArrowBolt",
     )
 
 
@@ -90,11 +90,11 @@ def test_14_a_method_that_does_not_run_when_it_is_called() -> None:
 
     refused(
         lambda made: made.set_bolt("a", Yields()),
-        "execute of bolt 'a' does not run when it is called; got one that is a generator",
+        "execute of bolt 'a' does not run when it is called, because it is a generator",
     )
     refused(
         lambda made: made.set_bolt("a", Waits()),
-        "finish_batch of bolt 'a' does not run when it is called; got one that is async",
+        "finish_batch of bolt 'a' does not run when it is called, because it is async",
     )
 
 

@@ -121,7 +121,9 @@ def test_what_cannot_take_dead_letters_is_refused(given: Any, message: str) -> N
 def test_names_of_the_dead_letters_are_refused() -> None:
     builder = TransactionalTopologyBuilder("words", "dead_letters", WORDS, dead_letters=memory())
     builder.set_bolt("pass", Pass()).shuffle_grouping("dead_letters")
-    with pytest.raises(TopologyError, match="id 'dead_letters' is that of the topology's dead"):
+    with pytest.raises(
+        TopologyError, match="id 'dead_letters' is reserved for the topology's dead"
+    ):
         builder.build_topology()
 
     with pytest.raises(TopologyError, match="stream 'dead_letters' of 'pass' has the name"):
@@ -131,7 +133,9 @@ def test_names_of_the_dead_letters_are_refused() -> None:
 
 
 def test_a_topology_in_which_nothing_makes_dead_letters_is_refused() -> None:
-    with pytest.raises(TopologyError, match="no component that can make one; expected a spout"):
+    with pytest.raises(
+        TopologyError, match="none of its components can produce a dead letter; expected a spout"
+    ):
         built(memory(), StreamSpout(FIELDS), PassBatch())
 
 
@@ -148,7 +152,7 @@ def test_the_table_of_another_state_is_refused() -> None:
     counts = PersistentAggregate(state, "word", Count())
     builder.set_bolt("count", counts).fields_grouping("spout", "word")
 
-    with pytest.raises(TopologyError, match="two states share one table"):
+    with pytest.raises(TopologyError, match="two states use the same table"):
         builder.build_topology()
 
 
@@ -188,7 +192,7 @@ def test_other_exceptions_cannot_be_listed(errors: tuple[Any, ...], message: str
 
 def test_only_a_basic_bolt_lists_exceptions() -> None:
     with pytest.raises(
-        TopologyError, match="'pass' makes no dead letters; it has the role 'arrow bolt'"
+        TopologyError, match="'pass' cannot produce dead letters; its role is 'arrow bolt'"
     ):
         declared(ValueError, bolt=PassBatch())
 
@@ -197,7 +201,7 @@ def test_a_bolt_that_lists_exceptions_needs_a_place_for_dead_letters() -> None:
     builder = TransactionalTopologyBuilder("words", "spout", WORDS)
     builder.set_bolt("pass", Pass()).shuffle_grouping("spout").dead_letters_on(ValueError)
 
-    with pytest.raises(TopologyError, match="'pass' has dead_letters_on, and the topology has no"):
+    with pytest.raises(TopologyError, match="'pass' has dead_letters_on, but the topology has no"):
         builder.build_topology()
 
 

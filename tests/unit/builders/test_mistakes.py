@@ -25,13 +25,15 @@ SPOUT = MemoryTransactionalSpout({0: [["a"]]}, WORD, 1)
 
 def test_1_no_spout() -> None:
     nothing: Any = None
-    with pytest.raises(TopologyError, match="topology has no spout; got None for 'spout'"):
+    with pytest.raises(TopologyError, match="spout is missing; got None for 'spout'"):
         TransactionalTopologyBuilder("t", "spout", nothing)
 
 
 def test_1_a_bolt_is_no_spout() -> None:
     wrong: Any = Words()
-    with pytest.raises(TopologyError, match=r"spout 's' is no spout; got .*none of their methods"):
+    with pytest.raises(
+        TopologyError, match=r"spout 's' is not a spout; got .*none of their methods"
+    ):
         TransactionalTopologyBuilder("t", "s", wrong)
 
 
@@ -46,7 +48,7 @@ def test_1_a_spout_without_fields() -> None:
 
 
 def test_2_a_spout_without_bolts_is_warned_of() -> None:
-    with pytest.warns(TopologyWarning, match="a spout and no bolts") as caught:
+    with pytest.warns(TopologyWarning, match="a spout but no bolts") as caught:
         builder().build_topology()
     assert caught[0].filename == __file__
 
@@ -89,7 +91,7 @@ def test_5_a_persistent_aggregate_has_no_stream() -> None:
         made.set_bolt("count", count).shuffle_grouping("spout")
         made.set_bolt("b", Words()).shuffle_grouping("count")
 
-    refused(define, "a PersistentAggregate emits nothing")
+    refused(define, "a PersistentAggregate does not emit")
 
 
 @pytest.mark.parametrize("method", ["fields_grouping", "partial_key_grouping"])
@@ -174,7 +176,9 @@ def test_12_no_committer_is_warned_of() -> None:
     made = builder()
     made.set_bolt("a", Words()).shuffle_grouping("spout")
 
-    with pytest.warns(TopologyWarning, match="no committer; its batches are computed, but nothing"):
+    with pytest.warns(
+        TopologyWarning, match="no committer; so its batches are computed, but nothing"
+    ):
         made.build_topology()
 
 
@@ -196,7 +200,7 @@ def test_direct_grouping_and_direct_streams_belong_together() -> None:
         made.set_bolt("a", Streams()).shuffle_grouping("spout")
         made.set_bolt("b", Words()).shuffle_grouping("a", stream="picked")
 
-    refused(define, "the stream is declared direct, its emitter picks the tasks")
+    refused(define, "the stream is declared direct, so its emitter picks the tasks")
     refused(
         lambda made: made.set_bolt("a", Words()).direct_grouping("spout"),
         r"direct grouping of bolt 'a' .* needs a direct stream",

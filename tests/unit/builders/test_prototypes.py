@@ -49,7 +49,7 @@ def test_21_an_unpicklable_attribute_is_named_by_its_path(
     error = refused(held)
 
     assert error.path == path
-    assert re.search(rf"{re.escape(path)} is a .*{kind}.*; make it in prepare\(\)", str(error))
+    assert re.search(rf"{re.escape(path)} is a .*{kind}.*; create it in prepare\(\)", str(error))
 
 
 def test_21_a_socket() -> None:
@@ -103,7 +103,7 @@ def test_22_a_session_and_a_dataframe_live_in_the_driver_only(spark: Any) -> Non
         error = refused(held)
 
         assert error.path == path
-        assert "live in the driver only; bring the data in with a spout" in str(error)
+        assert "exist only in the driver; read the data with a spout" in str(error)
 
 
 MAIN = """
@@ -140,6 +140,6 @@ def test_24_a_large_bolt_is_warned_of() -> None:
     made.set_bolt("save", Holding(b"x" * (11 << 20))).shuffle_grouping("spout")
     made.set_bolt("keep", Save()).shuffle_grouping("save")
 
-    with pytest.warns(TopologyWarning, match=r"bolt 'save' is large; got 11.0 MiB") as caught:
+    with pytest.warns(TopologyWarning, match=r"bolt 'save' is too large; got 11.0 MiB") as caught:
         made.build_topology()
     assert caught[0].filename == __file__

@@ -28,7 +28,7 @@ def test_13_two_committers_on_one_table() -> None:
         made.set_bolt("a", Save()).shuffle_grouping("spout").with_state("counts", store)
         made.set_bolt("b", Save()).shuffle_grouping("spout").with_state("counts", store)
 
-    error = refused(define, "share one table; got 'counts' of 'a' and 'counts' of 'b'")
+    error = refused(define, "use the same table; got 'counts' of 'a' and 'counts' of 'b'")
     assert error.table == "counts"
 
 
@@ -41,7 +41,7 @@ def test_13_one_file_under_two_names(tmp_path: Path) -> None:
             save = made.set_bolt(id, Save()).shuffle_grouping("spout")
             save.with_state("counts", State(name))
 
-    refused(define, "share one table")
+    refused(define, "use the same table")
 
 
 def test_13_one_store_with_two_tables_is_right() -> None:
@@ -60,8 +60,8 @@ def test_a_transactional_state_below_an_opaque_spout() -> None:
 
     refused(
         define,
-        "state 'counts' of 'save' is transactional and the spout 'spout' is opaque; a replay of an "
-        "opaque spout may bring another batch",
+        "state 'counts' of 'save' is transactional and the spout 'spout' is opaque; a replay of "
+        "an opaque spout may deliver another batch",
         opaque=True,
     )
 
@@ -128,7 +128,7 @@ def test_a_state_name_that_is_used_twice() -> None:
         save = made.set_bolt("save", Save()).shuffle_grouping("spout")
         save.with_state("s", open_state("memory:")).with_state("s", open_state("memory:"))
 
-    refused(define, "bolt 'save' has two states of one name; got 's' twice")
+    refused(define, "bolt 'save' has two states with the same name; got 's' twice")
 
 
 def test_a_state_that_is_none() -> None:
@@ -143,7 +143,7 @@ def test_a_second_state_for_a_persistent_aggregate() -> None:
     count = PersistentAggregate(open_state("memory:"), "word", Count())
     refused(
         lambda made: made.set_bolt("count", count).with_state("s", open_state("memory:")),
-        "PersistentAggregate 'count' has its state already",
+        "PersistentAggregate 'count' already has its state",
     )
 
 
@@ -164,7 +164,10 @@ def test_inputs_of_an_aggregate_that_differ_in_type() -> None:
         made.set_bolt("a", Numbers()).shuffle_grouping("spout")
         made.set_bolt("count", count).shuffle_grouping("spout").shuffle_grouping("a")
 
-    refused(define, "inputs of PersistentAggregate 'count' differ in its fields; got stream")
+    refused(
+        define,
+        "inputs of PersistentAggregate 'count' differ in the fields that it uses; got stream",
+    )
 
 
 def test_a_log_of_partials_for_a_committer_of_ones_own() -> None:
@@ -181,7 +184,8 @@ def test_json_between_components() -> None:
 
     refused(
         lambda made: made.set_bolt("make", Documents()).shuffle_grouping("spout"),
-        "field 'document' of stream 'default' of 'make' is json, which is a type for the values",
+        "field 'document' of stream 'default' of 'make' has the type json, which is only for the "
+        "values",
     )
 
 
@@ -217,7 +221,7 @@ def test_a_state_with_the_name_of_anothers_bookkeeping(
             save = made.set_bolt(id, Save()).shuffle_grouping("spout")
             save.with_state(name, open_state(url))
 
-    error = refused(define, "two states clash in their store")
+    error = refused(define, "two states collide in their store")
     first, second = reversed(uses) if turned else uses
     assert f"is {first} of" in str(error)
     assert f"and {second} of" in str(error)

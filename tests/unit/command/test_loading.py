@@ -98,11 +98,13 @@ def test_a_yaml_file_is_a_topology_of_the_classes_of_the_modules_named(
     assert load_topology(name, ["words_here"]).id == "same-words"
     assert load_transactional(name, ["words_here"]).id == "same-words"
     assert "--module" in said(name)
-    assert "a YAML file is one topology" in said(f"{name}:topology")
+    assert "a YAML file defines a single topology" in said(f"{name}:topology")
 
 
 def test_a_module_beside_a_yaml_file_that_is_not_one_is_refused(folder: Path) -> None:
-    with pytest.raises(TopologyError, match="modules are for a YAML file; got --module words_here"):
+    with pytest.raises(
+        TopologyError, match="--module is only for a YAML file; got --module words_here"
+    ):
         load_topology("words_here.py:build", ["words_here"])
 
 
@@ -131,15 +133,15 @@ def test_a_module_with_two_topologies_names_them(folder: Path) -> None:
 @pytest.mark.parametrize(
     ("place", "words"),
     [
-        ("", "names no module"),
-        (":build", "names no module"),
-        ("..", "names no module"),
+        ("", "does not name a module"),
+        (":build", "does not name a module"),
+        ("..", "does not name a module"),
         ("nowhere", "there is no module 'nowhere'"),
         ("words_here.more", "there is no module 'words_here.more'"),
         ("nowhere.py", "'nowhere.py' does not exist"),
         ("./", "'.' is not a file"),
         ("words_here:bild", "did you mean 'build'?"),
-        ("words_here:builder", "call build_topology() of the builder"),
+        ("words_here:builder", "call build_topology() on the builder"),
         ("words_here:FIELDS", "got an object of Fields"),
         ("words_here:Same", "got the class Same"),
         ("words_here:needs", "missing a required argument: 'url'"),

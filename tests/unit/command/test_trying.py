@@ -64,7 +64,7 @@ def test_a_difference_has_its_own_exit_code(capsys: pytest.CaptureFixture[str]) 
 
 def test_a_wrong_range_is_a_wrong_call(capsys: pytest.CaptureFixture[str]) -> None:
     assert run(["try", "try_running.py", "--from", "3"]) == WRONG_CALL
-    assert "there is nothing to compute; got first txid 3" in capsys.readouterr().err
+    assert "there are no txids to compute; got first txid 3" in capsys.readouterr().err
     assert run(["try", "try_running.py"]) == WRONG_CALL
     assert "--from" in capsys.readouterr().err
 

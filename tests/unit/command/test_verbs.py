@@ -134,20 +134,20 @@ def test_options_of_all_verbs_may_stand_before_and_after_the_verb(
     [
         (["config", "--set", "slots"], "expected SETTING=VALUE"),
         (["config", "--set", "slot=1"], "did you mean 'slots'?"),
-        (["config", "--set", "slots=one"], "it came from --set slots"),
+        (["config", "--set", "slots=one"], "it comes from --set slots"),
         (["config", "--config", "nothing.toml"], "No such file"),
-        (["--zookeeper", "a:1", "--dir", "b", "list"], "expected one of them"),
+        (["--zookeeper", "a:1", "--dir", "b", "list"], "expected only one"),
         (["list", "--dir", "nothing"], "holds no embedded zookeeper"),
-        (["list"], "name it by --dir, or another ensemble by --zookeeper"),
-        (["kill", "a", "--wait", "-1"], "expected a length of time"),
-        (["kill", "a", "--wait", "soon"], "expected a length of time"),
-        (["errors", "a", "--since", "1 fortnight"], "expected a length of time"),
+        (["list"], "name its folder with --dir, or another ensemble with --zookeeper"),
+        (["kill", "a", "--wait", "-1"], "expected a duration"),
+        (["kill", "a", "--wait", "soon"], "expected a duration"),
+        (["errors", "a", "--since", "1 fortnight"], "expected a duration"),
         (["watch", "--every", "0"], "expected more than 0"),
         (["kill"], "Missing argument 'TOPOLOGY'"),
         (["run", "counting_her:topology"], "there is no module"),
         (["run", "counting_here:topolgy"], "did you mean 'topology'?"),
         (["run", "counting_here:counts"], "is not a topology"),
-        (["run", "counting_here", "--master", "local[1]", *LOCAL], "uses no Spark"),
+        (["run", "counting_here", "--master", "local[1]", *LOCAL], "does not use Spark"),
         (
             ["run", "counting_here", "--set", "ackers=0", *LOCAL],
             "unknown setting 'ackers' in --set ackers; it is a setting of AtLeastOnceConfig",
@@ -300,7 +300,7 @@ def test_the_doctor_finds_nothing_wrong_before_the_first_run(
     named = {each["name"]: each for each in json.loads(capsys.readouterr().out)["checks"]}
 
     assert before["ensemble"]["status"] == "none"
-    assert before["ensemble"]["found"].endswith("is made by the first run")
+    assert before["ensemble"]["found"].endswith("will be created by the first run")
     assert named["ensemble"]["status"] == "failed"
 
 
@@ -379,26 +379,26 @@ streams:
             (),
             "bad.yaml, line 6, column 39: tags",
         ),
-        ("words\n", "${NO_SUCH}\n", (), "bad.yaml, line 4, column 9: variable NO_SUCH of the env"),
-        ("[[a]]", "&a [*a]", (), "bad.yaml, line 6, column 21: an anchor holds itself"),
-        ("[[a]]", "&a {b: {c: *a}}", (), "bad.yaml, line 6, column 21: an anchor holds itself"),
+        ("words\n", "${NO_SUCH}\n", (), "bad.yaml, line 4, column 9: environment variable NO_SUCH"),
+        ("[[a]]", "&a [*a]", (), "bad.yaml, line 6, column 21: an anchor contains itself"),
+        ("[[a]]", "&a {b: {c: *a}}", (), "bad.yaml, line 6, column 21: an anchor contains itself"),
         (
             "",
             "",
             ("pace.max_rows_per_second=0",),
-            "a finite number above 0; got 0.0; it came from --set",
+            "a finite number above 0; got 0.0; it comes from --set",
         ),
         (
             "",
             "",
             ("pace.max_rows_per_second=-1",),
-            "got -1.0; it came from --set pace.max_rows_per_second",
+            "got -1.0; it comes from --set pace.max_rows_per_second",
         ),
         (
             "",
             "",
             ("pace.max_rows_per_second=inf",),
-            "got inf; it came from --set pace.max_rows_per_second",
+            "got inf; it comes from --set pace.max_rows_per_second",
         ),
         (
             *("", "", ("pace.min_batch_rows=5", "pace.max_batch_delay_s=0.01")),
@@ -478,7 +478,7 @@ def test_the_doctor_says_what_is_there_and_what_to_do(
     checks = {each["name"]: each for each in document("doctor", out)["checks"]}
     assert code == FAILED
     assert checks["python"]["status"] == "ok"
-    assert checks["settings"]["found"] == "txtopo config shows each, and where it came from"
+    assert checks["settings"]["found"] == "txtopo config shows each setting and where it came from"
     assert checks["spark"]["found"].startswith("pyspark 4")
     assert checks["ensemble"]["status"] == "none"
     assert "unset it" in checks["python of workers"]["found"]
@@ -567,10 +567,10 @@ def test_a_page_of_another_machine_never_gets_the_token() -> None:
         return TopologyStatus("a", summary, None, (), 1, 1, None, None, {})  # type: ignore[arg-type]
 
     for page, words in (
-        ("http://127.0.0.1:8080", "to its own machine only"),
-        ("http://localhost:8080", "to its own machine only"),
-        ("file:///etc/passwd", "no address that can be asked"),
-        ("http://", "no address that can be asked"),
+        ("http://127.0.0.1:8080", "only to its own machine"),
+        ("http://localhost:8080", "only to its own machine"),
+        ("file:///etc/passwd", "no usable address"),
+        ("http://", "no usable address"),
     ):
         with pytest.raises(InfrastructureError, match=words):
             PageClient(status(page, "another-host"), "token")

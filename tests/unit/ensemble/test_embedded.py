@@ -170,7 +170,7 @@ def test_a_jvm_that_leaves_the_disk_to_the_operating_system_is_refused(
 def test_a_directory_that_cannot_be_made_is_refused(jvm: Any, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
-    with pytest.raises(ConfigError, match=r"file/below cannot be used .* name a directory"):
+    with pytest.raises(ConfigError, match=r"file/below cannot be used .* use a directory"):
         opened(jvm, tmp_path / "file" / "below")
 
 

@@ -182,15 +182,15 @@ def test_verifying_is_left_out_only_when_told_and_not_without_a_word(
     hosts = f"{guarded.secure_hosts}/{uuid.uuid4().hex}"
     opened(hosts, tls={"verify_certs": False}).close()
 
-    assert "verify_certs=False: a man in the middle could imitate" in caplog.text
+    assert "verify_certs=False: a man in the middle could impersonate" in caplog.text
 
 
 def test_a_port_for_tls_and_a_plain_one_are_told_apart(guarded: GuardedZooKeeper) -> None:
     trusted = {"ca": str(guarded.authority.file)}
 
-    with pytest.raises(CoordinatorUnavailable, match="speaks no TLS that fits"):
+    with pytest.raises(CoordinatorUnavailable, match="does not accept the TLS connection"):
         opened(guarded.hosts, tls=trusted, connect_timeout_s=0.5)
-    with pytest.raises(CoordinatorUnavailable, match=r"does it speak TLS\? set zookeeper.tls"):
+    with pytest.raises(CoordinatorUnavailable, match=r"does it use TLS\? set zookeeper.tls"):
         opened(guarded.secure_hosts, connect_timeout_s=0.5)
 
 
@@ -200,7 +200,7 @@ def test_a_server_that_asks_for_certificates_of_clients(tmp_path: Path) -> None:
         own = server.authority.sign("client", address=None)
         files = {"certfile": str(own.certificate), "keyfile": str(own.key)}
 
-        with pytest.raises(CoordinatorUnavailable, match="ask for 'certfile' and 'keyfile'"):
+        with pytest.raises(CoordinatorUnavailable, match="require 'certfile' and 'keyfile'"):
             opened(server.secure_hosts, tls=trusted, connect_timeout_s=0.5)
         opened(server.secure_hosts, tls={**trusted, **files}).close()
 
@@ -209,7 +209,7 @@ def test_a_server_that_asks_for_certificates_of_clients(tmp_path: Path) -> None:
     ("settings", "message"),
     [
         ({"ca": "/no/such/file.pem"}, "cannot be used: .*No such file.*; got ca '/no/such/file"),
-        ({"ca": __file__}, "cannot be used: .*; expected files in PEM"),
+        ({"ca": __file__}, "cannot be used: .*; expected readable PEM"),
         ({"certfile": "a"}, "has one of 'certfile' and 'keyfile'"),
         ({"verify_certs": "no"}, "'verify_certs' in zookeeper.tls is of the wrong type; got str"),
         ({"ca": True}, "'ca' in zookeeper.tls is of the wrong type; got bool"),
@@ -225,7 +225,7 @@ def test_tls_settings_that_cannot_work_are_refused_before_anything_connects(
 
 @pytest.mark.parametrize("name", ["auth", "tls"])
 def test_what_the_embedded_server_does_not_have_is_not_left_out_silently(name: str) -> None:
-    with pytest.raises(ConfigError, match=rf"zookeeper\.{name}.* is for a ZooKeeper of your own"):
+    with pytest.raises(ConfigError, match=rf"zookeeper\.{name}.* is only for your own ZooKeeper"):
         open_transactional_state(ZooKeeper(**{name: {}}), "t")  # type: ignore[arg-type]
 
 

@@ -196,12 +196,12 @@ CHAIN = topologies.chain(["lines", "pass"])
 @pytest.mark.parametrize(
     ("topology", "config", "said"),
     [
-        (CHAIN, Config(), "store, with up to 30 txids that wait for their turn; one"),
-        (CHAIN, Config(group_txids_max=3), "with up to 3 txids that wait"),
+        (CHAIN, Config(), "store, with up to 30 txids waiting for their turn; one"),
+        (CHAIN, Config(group_txids_max=3), "with up to 3 txids waiting"),
         (CHAIN, Config(group_txids_max=1), "Config.group_txids_max is 1"),
         (topologies.words(tasks=3), Config(), "'longest' has several tasks in the commit phase"),
         (topologies.frames(), Config(), "its spout emits DataFrames"),
-        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, for which the"),
+        (topologies.words(), Config(), "aggregate 'counts' has a First or Last, which the"),
         (topologies.sums(), Config(), "aggregate 'sums' depends on the order of its additions"),
         (topologies.transactional(), Config(), "'keep' may read its state 'kept', which is"),
         (topologies.own_database(), Config(), "bolt 'write' of the commit phase does not declare"),
@@ -260,7 +260,7 @@ def test_with_a_session_it_names_the_carrier_and_the_slots_that_a_start_takes(
         assert (choice.carrier, choice.slots) == (kinds[type(opened)], opened.default_slots())
     assert topologies.query().explain(spark=spark).carrier.carrier == "dataframe"
     assert topologies.lines().explain(spark=spark).carrier.carrier == "resident"
-    assert "the session was given" in topologies.words().explain(spark=spark).carrier.why
+    assert "the session was passed in" in topologies.words().explain(spark=spark).carrier.why
 
 
 @pytest.mark.spark

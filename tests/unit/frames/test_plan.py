@@ -40,7 +40,7 @@ def compile_frames(
         ("?writer=spark", {"below": "upper"}, False),
         ("?writer=spark", {"aggregates": First("amount", order="amount")}, False),
     ],
-    ids=["by Spark", "by delta-rs", "below tuples", "combined in Python"],
+    ids=["by Spark", "with delta-rs", "below tuples", "combined in Python"],
 )
 def test_spark_groups_what_its_store_takes_as_a_frame(
     tmp_path: Path, query: str, settings: dict[str, Any], taken: bool

@@ -51,7 +51,9 @@ def test_deleted_records_end_the_run_and_an_offset_set_by_hand_lets_it_go_on(
 
     error = ends_with(group, seen)
     assert isinstance(error, SourceDataLost)
-    assert "wanted is offset 5; the first available offset is 12; bring the data back" in str(error)
+    assert (
+        "the next offset to read is 5, but the first available one is 12; restore the data"
+    ) in str(error)
     place = {"topic": log.name, "partition": 0}
     assert error.facts == {**place, "wanted": 5, "available": 12}
     runtime = [vars(each) for each in caplog.records if each.name == "txtopo.runtime"]
@@ -74,7 +76,7 @@ def test_a_log_that_ends_before_the_committed_offset_ends_the_run(kafka: KafkaBr
 
     error = ends_with(group, seen)
     assert isinstance(error, OffsetRegression)
-    assert "ends at offset 3, but offset 5 is wanted next" in str(error)
+    assert "ends at offset 3, but the next offset to read is 5" in str(error)
 
 
 @pytest.mark.service("kafka")
@@ -149,7 +151,7 @@ def test_what_is_wrong_at_the_start_ends_the_run(kafka: KafkaBroker) -> None:
     ("start", "settings", "text"),
     [
         ({2: 1}, {}, "a partition that does not exist; got partition 2 .*; expected 0 to 1"),
-        ({0: 9}, {}, "behind the end of partition 0 .*; got offset 9; expected 0 to 2"),
+        ({0: 9}, {}, "outside partition 0 .*; got offset 9; expected 0 to 2"),
         ({}, {"nonsense": 1}, 'refuses its settings; got No such .*"nonsense"'),
         ({}, {"session.timeout.ms": "x"}, 'refuses its settings; got .*"session.timeout.ms"'),
     ],
@@ -179,15 +181,15 @@ def test_what_no_time_mends_ends_the_run_at_once(
         ({"topics": []}, "topics of a Kafka spout are wrong"),
         ({"topics": {"words"}}, "topics of a KafkaSpout are wrong"),
         ({"topics": ["words", "words"]}, "reads a topic twice"),
-        ({"start": {"wrods": {0: 1}}}, "does not read; got 'wrods'; expected .*: words; look"),
+        ({"start": {"wrods": {0: 1}}}, "does not read; got 'wrods'; expected .*: words; check"),
         ({"settings": "acks=all"}, "settings of a KafkaSpout are wrong; got str"),
         ({"start": "committed"}, "start of a Kafka spout is wrong"),
         ({"on_bad_record": "skip"}, "unknown on_bad_record; got 'skip'"),
         ({"uncommitted_max": 0}, "uncommitted_max is wrong; got 0"),
         ({"uncommitted_max": True}, "uncommitted_max is wrong; got True"),
         ({"value": "text"}, "unknown decoder of values"),
-        ({"settings": {"group.id": "other"}}, "'group.id' of Kafka cannot be set"),
-        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' of Kafka cannot be set"),
+        ({"settings": {"group.id": "other"}}, "'group.id' cannot be set"),
+        ({"settings": {"enable.auto.commit": True}}, "'enable.auto.commit' is reserved for txtopo"),
     ],
 )
 def test_a_wrong_argument_is_refused(options: dict[str, Any], text: str) -> None:

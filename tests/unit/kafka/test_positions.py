@@ -139,7 +139,7 @@ def test_a_topic_that_stays_away_is_told_once(caplog: pytest.LogCaptureFixture) 
         asked = [coordinator.is_ready(2, last) for _ in range(3 * MISSING_LOOKS_MAX)]
 
     assert not any(asked)
-    assert caplog.text.count("'orders' is not there; its position is kept") == 1
+    assert caplog.text.count("'orders' does not exist; its position is kept") == 1
 
 
 def test_a_log_that_ends_before_the_position_stops_the_planning() -> None:
@@ -148,10 +148,12 @@ def test_a_log_that_ends_before_the_position_stops_the_planning() -> None:
     short = shown({A: Range(0, 6), B: Range(0, 5)})
     coordinator = planner(short)
     for _ in range(MISSING_LOOKS_MAX - 1):
-        with pytest.raises(InfrastructureError, match="looking again: partition 0"):
+        with pytest.raises(InfrastructureError, match="checking again: partition 0"):
             planned(coordinator, BEFORE.to_json())
 
-    with pytest.raises(OffsetRegression, match="ends at offset 6, but offset 7 is wanted") as found:
+    with pytest.raises(
+        OffsetRegression, match="ends at offset 6, but the next offset to read is 7"
+    ) as found:
         planned(coordinator, BEFORE.to_json())
     assert found.value.facts == {"topic": "orders", "partition": 0, "wanted": 7, "end": 6}
 
@@ -195,7 +197,9 @@ def test_a_topic_that_was_just_made_is_waited_for(monkeypatch: pytest.MonkeyPatc
     assert later.missing() == []
     assert later.seen == []
 
-    with pytest.raises(ConfigError, match="is not there; got 'returns'") as found:
+    with pytest.raises(
+        ConfigError, match="topic 'returns' of a Kafka spout does not exist"
+    ) as found:
         check_topics(Named(*[{"orders"}] * 100))
     assert found.value.facts == {"topic": "returns"}
 
@@ -205,10 +209,10 @@ def test_the_first_batch_waits_until_all_that_was_named_is_seen() -> None:
     one = ClusterSnapshot({"orders": Topic("id", 1)}, {A: Range(0, 9)})
     coordinator = RangesCoordinator(source(Named(), "latest"))
     coordinator._look = one
-    with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
+    with pytest.raises(InfrastructureError, match="'returns' does not exist, so the first batch"):
         coordinator.initialize_transaction(1, None)
     spout = KafkaOpaqueSpout("nowhere:1", ["orders", "returns"], start="latest")
-    with pytest.raises(InfrastructureError, match="'returns' is not there, so the first batch"):
+    with pytest.raises(InfrastructureError, match="'returns' does not exist, so the first batch"):
         emitter(spout)._batch(Positions(), one, [A], first=True)
     with pytest.raises(InfrastructureError, match="orders-0 has no leader, so the first batch"):
         emitter(spout)._batch(Positions(), EMPTY, [A], first=True)

@@ -422,7 +422,9 @@ def test_a_topic_that_forgets_what_it_acknowledged_is_refused(
         ledger._config = {"unclean.leader.election.enable": "true", "cleanup.policy": "compact"}
         ledger.create(1)
 
-    with pytest.raises(ConfigError, match=r"got unclean\.leader\.election\.enable=true, so a copy"):
+    with pytest.raises(
+        ConfigError, match=r"got unclean\.leader\.election\.enable=true, so a replica"
+    ):
         KafkaSink(kafka.servers, log.name).state.open().create()
 
 
@@ -439,7 +441,7 @@ def test_topics_that_do_not_fit_are_named(kafka: KafkaBroker) -> None:
 
 def test_the_topic_of_a_ledger_is_none_of_a_sink() -> None:
     """A record there would be read as a ledger, and end the topology that it belongs to."""
-    with pytest.raises(ConfigError, match="are those of ledgers"):
+    with pytest.raises(ConfigError, match="are reserved for ledgers"):
         KafkaSink("localhost:1", "words.txtopo-ledger")
 
 

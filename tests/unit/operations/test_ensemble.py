@@ -233,7 +233,7 @@ def test_a_desired_status_that_is_damaged_is_found_and_put_back(memory: Make) ->
         ensemble.ask(deployment.id, "kill")
     deployment.ensemble.nodes[f"/{deployment.id}/desired"] = (b"?", 0)
     assert [each.where for each in verify(topology, config, access=access)] == [DESIRED]
-    with pytest.raises(StateUsageError, match="nothing else says"):
+    with pytest.raises(StateUsageError, match="no other node records"):
         repair_node(topology, DESIRED, config, access=access)
 
     value: dict[str, Json] = {"status": "killed", "command": 0}

@@ -285,7 +285,7 @@ def test_the_txid_of_a_copy_has_no_batch_and_the_next_ones_are_replayed(memory: 
     two = copy_of(deployment)
     forked(deployment, two).apply()
 
-    with pytest.raises(StateUsageError, match="it has no batch: fork wrote it"):
+    with pytest.raises(StateUsageError, match="it has no batch, because fork wrote it"):
         replay(two.topology(), HALF, two.config, access=two.access())
     two.run(batches=HALF + 1)
     found = replay(two.topology(), HALF + 1, two.config, access=two.access())
@@ -587,8 +587,8 @@ def test_what_cannot_be_copied_is_refused_before_anything_is_opened() -> None:
 
     text = str(told.value)
     assert "'queue': it takes its records out of a queue" in text
-    assert "state 'counts.counts' is in a table of your own" in text
-    assert "takes dead letters, which somebody deals with" in text
+    assert "state 'counts.counts' is in your own" in text
+    assert "holds dead letters, which someone processes" in text
 
 
 @pytest.mark.rule("txtopo.operations.fork", "Rules", 5)
@@ -606,11 +606,11 @@ def test_a_consumer_group_has_another_name_in_the_program_of_the_fork() -> None:
     spout = KafkaTransactionalSpout("nowhere.invalid:9092", "words", commit_group="lag")
 
     assert spout.traits.renamed_in_forks is not None
-    assert "another commit_group than 'lag'" in spout.traits.renamed_in_forks
+    assert "a commit_group other than 'lag'" in spout.traits.renamed_in_forks
 
 
 class Queue(MemoryTransactionalSpout):
-    cannot_fork = "it takes its records out of a queue; give the fork a queue of its own"
+    cannot_fork = "it takes its records out of a queue; give up the fork a queue of its own"
 
 
 def test_dead_letters_are_copied_if_their_store_is_named() -> None:
@@ -683,7 +683,7 @@ def test_another_program_than_the_one_that_ran_is_refused(memory: Make) -> None:
     other = Letters(deployment.states, ensemble=deployment.ensemble, id=deployment.id)
     two = copy_of(deployment)
     to = {**places_of(two), "dead_letters.dead_letters": "memory:"}
-    refused(other, "fork was given another topology", TopologyChanged, to=to)
+    refused(other, "fork was called with a different topology", TopologyChanged, to=to)
 
 
 def test_an_unfinished_verb_of_the_original_is_finished_first(memory: Make) -> None:
@@ -704,7 +704,7 @@ def test_a_fork_takes_neither_its_own_id_nor_its_own_table(memory: Make, taken: 
         two.id = deployment.id
     else:
         two.states = deployment.states
-    with pytest.raises(StateUsageError, match=r"needs an id of its own|copied onto itself"):
+    with pytest.raises(StateUsageError, match=r"needs its own id|copied onto itself"):
         forked(deployment, two)
 
 

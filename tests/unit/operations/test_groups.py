@@ -75,7 +75,7 @@ def test_zookeeper_is_rebuilt_from_states_that_are_one_group_apart(
     given = {txid: kept[txid] for txid in ((3,) if opaque else (3, 4, 5))}
     for missing in given:
         less = {txid: each for txid, each in given.items() if txid != missing}
-        with pytest.raises(StateUsageError, match=f"where the source stood after txid {missing}"):
+        with pytest.raises(StateUsageError, match=f"position of the source after txid {missing}"):
             rebuild(
                 deployment.topology(),
                 deployment.config,

@@ -201,7 +201,9 @@ def test_a_verb_names_what_differs_and_writes_nothing(ran: World, verb: str, oth
     with pytest.raises(TopologyChanged) as caught:
         VERBS[verb](ran, program)
 
-    assert str(caught.value).startswith(f"{verb} was given another topology than the one that ran")
+    assert str(caught.value).startswith(
+        f"{verb} was called with a different topology than the one that ran"
+    )
     assert change in str(caught.value)
     assert ran.stored() == before
 
@@ -301,7 +303,7 @@ A_BOLT = {"role": "bolt", "inputs": [["x", "default", "ShuffleGrouping", []]], "
 """A bolt as a fingerprint has it."""
 
 LEFT_OUT = {
-    "state-less": "state 'b' of 'b' is gone, and its table 'b' holds txid 4",
+    "state-less": "state 'b' of 'b' is gone, but its table 'b' holds txid 4",
     "spout-less": "component 'y', a spout of txid 4, is gone",
 }
 
@@ -415,7 +417,7 @@ def test_forget_takes_another_program_on_purpose_and_names_what_it_leaves(world:
         forget(less, CONFIG, access=world.access())
 
     plan = forget(less, ANYWAY, access=world.access())
-    assert "not released, since the program has another state or none: state 'b'" in str(plan)
+    assert "not released, because the program has a different state or none: state 'b'" in str(plan)
     plan.apply()
 
     with world.state.named("b").reader() as reader:

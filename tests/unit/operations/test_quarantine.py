@@ -140,7 +140,7 @@ def test_where_an_opaque_batch_ends_that_never_passed_is_not_guessed(
     path = next(p for p in deployment.ensemble.nodes if p.endswith(f"/batches/{3:020d}"))
     del deployment.ensemble.nodes[path]  # as if it had never been processed
 
-    with pytest.raises(StateUsageError, match=r"not known where txid 3 ends|cannot be used"):
+    with pytest.raises(StateUsageError, match=r"unknown where txid 3 ends|cannot be used"):
         quarantine(
             deployment.topology(),
             3,

@@ -36,7 +36,7 @@ def test_a_wiped_zookeeper_is_rebuilt_from_ledgers_and_a_position(
     if started:  # which leaves an epoch and current = 1 behind
         with pytest.raises(StoreAheadOfCoordinator, match=r"operations\.rebuild"):
             deployment.run()
-    with pytest.raises(StateUsageError, match="not known where the source stood after txid 3"):
+    with pytest.raises(StateUsageError, match="position of the source after txid 3"):
         rebuild(deployment.topology(), deployment.config, access=deployment.access())
 
     given = {3: kept[3]}

@@ -90,7 +90,7 @@ def test_dead_letters_help(format: str, tmp_path: Path) -> None:
     assert "dead_letters= (which needs allow_change once)" in files.said
     assert files.run(CHANGED, dead_letters=True) == {"a": 1, "c": 1}
     (dead,) = files.storage.read("dead").values()
-    assert dead["message"].endswith("; write it, repaired, into a file with another name")
+    assert dead["message"].endswith("; write the repaired file under another name")
 
 
 @pytest.mark.parametrize("format", FORMATS)
@@ -99,7 +99,7 @@ def test_a_file_with_another_name_helps_and_one_in_its_place_does_not(
     format: str, limits: Any, tmp_path: Path
 ) -> None:
     files = Files(tmp_path, format, **limits)
-    assert "take its batch out with quarantine" in files.said
+    assert "remove its batch with quarantine" in files.said
 
     files.take_out(2 if limits else 1)
     write(files.folder / "a-repaired", format, [("b", "2")] if limits else GOOD)
@@ -140,7 +140,7 @@ def delta_of(folder: Path, storage: Storage) -> Callable[[str], Topology]:
     return topology
 
 
-@pytest.mark.parametrize("remedy", ["leave the field out", "quarantine"])
+@pytest.mark.parametrize("remedy", ["remove the field", "quarantine"])
 def test_what_the_error_of_a_delta_table_says_helps(remedy: str, tmp_path: Path) -> None:
     storage, fields = Storage.in_memory(), "k string, at timestamp"
     topology = delta_of(tmp_path, storage)

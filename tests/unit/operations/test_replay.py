@@ -243,8 +243,8 @@ def test_a_poison_batch_of_an_opaque_spout_is_planned_again(word: int) -> None:
 @pytest.mark.parametrize(
     ("txid", "text"),
     [
-        (0, "txids begin with 1"),
-        (-3, "txids begin with 1"),
+        (0, "txids begin at 1"),
+        (-3, "txids begin at 1"),
         (99, "it was not planned yet"),
         (1, "history_txids=1 keeps 1 before the last group"),
     ],
@@ -294,7 +294,7 @@ def test_a_txid_that_a_verb_wrote_has_no_batch(memory: Make) -> None:
     access = deployment.access()
     rewind(deployment.topology(), 2, deployment.config, access=access).apply()
 
-    with pytest.raises(StateUsageError, match="it has no batch: rewind wrote it"):
+    with pytest.raises(StateUsageError, match="it has no batch, because rewind wrote it"):
         replayed(deployment, 3)
     deployment.run(batches=3)
     assert replayed(deployment, 4).differences == ()

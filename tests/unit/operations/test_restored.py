@@ -78,7 +78,7 @@ def test_rebuild_goes_on_with_what_the_states_hold_after_zookeeper_was_set_back(
     metadata = {BATCHES: kept_metadata(deployment)[BATCHES]}
     deployment.ensemble.nodes = backup
 
-    with pytest.raises(StateUsageError, match="where the source stood after txid 5"):
+    with pytest.raises(StateUsageError, match="position of the source after txid 5"):
         verb(deployment, rebuild)
     rebuild(
         deployment.topology(),
@@ -286,10 +286,10 @@ def test_a_batch_whose_end_is_lost_is_found_and_has_a_remedy(memory: Make) -> No
     batch = batch_of("", BATCHES, state.get(batch_path(BATCHES)))
     state.apply([put_batch(replace(batch, metadata=without_end(batch.metadata)))])
 
-    with pytest.raises(StoreAheadOfCoordinator, match="does not say where it ended"):
+    with pytest.raises(StoreAheadOfCoordinator, match="does not contain where it ended"):
         deployment.run()
     findings = verify(deployment.topology(), deployment.config, access=deployment.access())
-    assert ["does not say where it ended" in str(each) for each in findings] == [True]
+    assert ["does not contain where it ended" in str(each) for each in findings] == [True]
     with pytest.raises(StateUsageError, match=r"metadata of txid 5 cannot be used"):
         verb(deployment, rebuild)
 

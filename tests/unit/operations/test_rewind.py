@@ -98,7 +98,7 @@ def test_delta_goes_back_as_far_as_its_history(tmp_path: Path) -> None:
     deployment.run(batches=2)
     end = show(deployment.topology(), deployment.config, access=deployment.access()).batches[2]
     deployment.run()
-    with pytest.raises(StateUsageError, match="not known where the source stood after txid 2"):
+    with pytest.raises(StateUsageError, match="position of the source after txid 2"):
         rewind(deployment.topology(), 2, deployment.config, access=deployment.access())
 
     for step in ("write.after:a.totals", "before:2", None):

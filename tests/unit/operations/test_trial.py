@@ -373,7 +373,7 @@ def test_a_new_state_begins_empty_and_a_missing_one_is_told(words: Words) -> Non
     found = words.tried(changed, 4, 5, against=words.topology())
     without = words.tried(words.topology(), 5, against=changed)
 
-    assert found.states["more.more"].begins == "empty, since it is new"
+    assert found.states["more.more"].begins == "empty, because it is new"
     assert found.states["more.more"].written == 4
     assert found.states["more.more"].comparison is None
     assert found.start == ("a start would need Config(allow_change=['components', 'states'])",)
@@ -399,9 +399,11 @@ def test_columns_that_no_start_would_change_begin_empty_and_are_not_compared(wor
     changed = words.topology(key="size")
 
     for found in (words.tried(changed, 5, against=words.topology()), words.tried(changed, 5)):
-        assert found.states["counts.counts"].begins == "empty, since its table has other columns"
+        assert (
+            found.states["counts.counts"].begins == "empty, because its table has different columns"
+        )
         assert found.states["counts.counts"].compared_with.startswith(NOT_COMPARED)
-        assert "its key does not change" in found.start[-1]
+        assert "its key cannot change" in found.start[-1]
         assert not found.equal
 
 
@@ -415,7 +417,7 @@ def test_a_table_that_a_start_would_refuse_begins_empty(words: Words, tmp_path: 
 
     assert missing.states["counts.counts"].begins == "empty, as its table is"
     assert foreign.states["counts.counts"].begins == (
-        "empty, since its table belongs to another topology"
+        "empty, because its table belongs to another topology"
     )
     for found in (missing, foreign):
         assert found.start
@@ -439,7 +441,7 @@ def test_a_spout_that_brings_other_rows_is_told(words: Words) -> None:
 
     for running in (words.topology(), None):
         found = words.tried(other, 4, against=running)
-        assert found.spouts["words"] == f"{DIFFERS} from txid 5 on: it brought other rows"
+        assert found.spouts["words"] == f"{DIFFERS} from txid 5 on: it delivered other rows"
         lost = words.tried(short, 4, against=running)
         assert lost.failure is not None
         assert lost.failure.txid == 5
@@ -500,15 +502,15 @@ def test_no_table_of_the_topology_is_scratch(words: Words, tmp_path: Path) -> No
 
     with pytest.raises(StateUsageError, match=r"table 'counts' of .*words.db belongs to the"):
         words.tried(changed, 4, store=f"sqlite:///{tmp_path}/../{tmp_path.name}/words.db")
-    assert words.tried(changed, 4).states["more.more"].begins == "empty, since it is new"
+    assert words.tried(changed, 4).states["more.more"].begins == "empty, because it is new"
 
 
 @pytest.mark.parametrize(
     ("first", "last", "text"),
     [
-        (3, 2, "there is nothing to compute; got first txid 3, which is after 2"),
-        (7, None, "there is nothing to compute; got first txid 7, which is after 5"),
-        (0, 3, "txids begin with 1"),
+        (3, 2, "there are no txids to compute; got first txid 3, which is after 2"),
+        (7, None, "there are no txids to compute; got first txid 7, which is after 5"),
+        (0, 3, "txids begin at 1"),
         (3, 9, "it was not planned yet; ZooKeeper has txids 1 to 5"),
     ],
 )
@@ -524,7 +526,7 @@ def test_a_range_that_is_not_stored_is_refused(
 def test_programs_of_two_topologies_are_refused(words: Words) -> None:
     words.run()
 
-    with pytest.raises(StateUsageError, match="the programs are of two topologies"):
+    with pytest.raises(StateUsageError, match="the programs belong to different topologies"):
         words.tried(words.topology(id="other"), 1, against=words.topology())
     with pytest.raises(StateUsageError, match="ZooKeeper has no txid"):
         words.tried(words.topology(id="other"), 1, 5)
@@ -556,7 +558,7 @@ class Timed(Clean):
 def test_txids_without_the_planned_time_are_refused_if_a_program_asks_for_it(words: Words) -> None:
     words.run()
 
-    with pytest.raises(StateUsageError, match="txid 2 was planned without what the program asks"):
+    with pytest.raises(StateUsageError, match="txid 2 was planned without what the program needs"):
         words.tried(words.topology(cleans=Timed), 2)
 
 
@@ -574,7 +576,7 @@ def test_a_sink_is_not_connected_to(words: Words) -> None:
     alone = words.tried(sinking(as_it_is), 4)
 
     assert found.differing == ("sink.sink",)
-    assert alone.states["sink.sink"].begins.startswith("empty, since it is a sink")
+    assert alone.states["sink.sink"].begins.startswith("empty, because it is a sink")
     assert alone.states["sink.sink"].compared_with == (
         f"{NOT_COMPARED}: what was sent is not read back"
     )

@@ -290,7 +290,7 @@ def test_a_listener_may_not_wait_for_the_loop_that_calls_it() -> None:
 
 @pytest.mark.parametrize("carrier", ["rdd", "dataframe"])
 def test_a_carrier_of_jobs_is_refused(carrier: Any) -> None:
-    with pytest.raises(ConfigError, match="cannot carry an at-least-once topology"):
+    with pytest.raises(ConfigError, match="cannot run an at-least-once topology"):
         topology(MemorySpout(rows("a"), WORD), Count()).start(
             None, AtLeastOnceConfig(carrier=carrier)
         )

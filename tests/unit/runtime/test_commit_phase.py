@@ -227,7 +227,7 @@ def test_a_group_that_a_state_may_hold_ends_the_run_with_its_statement(
     backends = claimed(context)
     refuse(list(backends.values())[at], {3}, 3)
 
-    with pytest.raises(StatementFailed, match="is of one of txids 1 to 3, which are written"):
+    with pytest.raises(StatementFailed, match="belongs to one of txids 1 to 3, which are written"):
         CommitPhase(context, backends, apart(backends)).run(
             processed_group(context), lambda size: True, pinned=pinned
         )

@@ -178,7 +178,7 @@ def test_a_batch_whose_committer_hangs_is_named_and_those_before_it_are_committe
         StartCommit((ONE,), pinned=False),
     ]
     assert text_of(steps) == (
-        "the commit of txid 2 did not end in 10 s; look for a committer that hangs, or raise "
+        "the commit of txid 2 did not end in 10 s; check for a committer that hangs, or raise "
         "batch_timeout_s"
     )
 

@@ -151,7 +151,7 @@ def test_an_empty_ledger_of_a_state_that_is_known_is_a_lost_table(sqlite: str, t
     drop(sqlite, table)
 
     for settings in ({}, {"allow_change": True}):
-        with pytest.raises(StoreBehindCoordinator, match="nothing of this topology is in the sto"):
+        with pytest.raises(StoreBehindCoordinator, match="contains nothing of this topology"):
             world.run(world.topology("old", "new"), **settings)
 
 
@@ -417,7 +417,7 @@ def test_a_column_that_was_taken_away_stays_in_the_table_and_does_not_come_back(
         with pytest.raises((SchemaDrift, TopologyChanged)) as told:
             world.run(world.topology("old", old=BOTH), **settings)
         if settings:
-            assert "was removed, so it lacks all later values" in str(told.value)
+            assert "was removed and therefore lacks all later values" in str(told.value)
     assert sql(sqlite, "SELECT key, sum FROM old ORDER BY key")[0] == ("k0", 45)
     for column in ("sum", "prev_sum"):
         sql(sqlite, f"ALTER TABLE old DROP COLUMN {column}")
@@ -444,7 +444,7 @@ def test_a_column_whose_name_differs_in_case_alone_is_refused_before_anything_is
         world.run(world.topology("old", old=columns), allow_change=True)
     before = dict(world.ensemble.nodes)
 
-    with pytest.raises(SchemaDrift, match="databases do not tell them apart; nothing was written"):
+    with pytest.raises(SchemaDrift, match="databases cannot tell them apart; nothing was written"):
         world.run(world.topology("old", old=refused), allow_change=True)
 
     assert world.ensemble.nodes == before
@@ -455,7 +455,7 @@ def test_a_store_that_keeps_a_row_as_one_value_loses_no_column() -> None:
     world.run(world.topology("old", old=BOTH))
     before = dict(world.ensemble.nodes)
 
-    with pytest.raises(SchemaDrift, match=r"takes no column away from its rows \('sum'\)"):
+    with pytest.raises(SchemaDrift, match=r"cannot remove a column from its rows \('sum'\)"):
         world.run(world.topology("old"), allow_change=True)
     assert world.ensemble.nodes == before
 
@@ -469,9 +469,9 @@ SMALLEST: dict[str, Aggregate] = {"count": Max("amount")}
 @pytest.mark.parametrize(
     ("change", "why"),
     [
-        ({"kind": "transactional"}, "its kind does not change"),
-        ({"key": "amount"}, "its key does not change"),
-        ({"old": SMALLEST}, "the aggregate of its column 'count' does not change"),
+        ({"kind": "transactional"}, "its kind cannot change"),
+        ({"key": "amount"}, "its key cannot change"),
+        ({"old": SMALLEST}, " its column 'count' cannot change"),
     ],
 )
 def test_what_a_row_means_does_not_change(url: str, change: dict[str, Any], why: str) -> None:

@@ -375,7 +375,7 @@ def test_a_batch_whose_committer_hangs_is_named_and_those_before_it_are_committe
         )
 
     (failure,) = [each for each in changes.failures if failed_8(each)]
-    assert "the commit of txid 8 did not end in 2 s; look for a committer" in str(failure.error)
+    assert "the commit of txid 8 did not end in 2 s; check for a committer" in str(failure.error)
     txid = 12 if attempts_max is None else 7
     assert stored(watched) == (txid, expected(txid))
     assert changes.committed == [*range(1, txid + 1)]
@@ -396,7 +396,7 @@ def test_a_topology_that_must_commit_one_by_one_says_so_if_a_group_is_pinned(
     Watched.faults, Watched.groups = {}, False
     try:
         with (
-            pytest.raises(StoreAheadOfCoordinator, match=r"in one write.*takes no groups"),
+            pytest.raises(StoreAheadOfCoordinator, match=r"in one write.*does not support groups"),
             running(topology, ensemble) as run,
         ):
             run.await_termination(LIMIT_S)

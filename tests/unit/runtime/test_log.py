@@ -192,10 +192,12 @@ def test_who_waits_and_who_was_adopted_is_told(kept: Kept, monkeypatch: pytest.M
     EventLog("t").on_change(Leading("t", 2, 8, 7, adopted_first=5))
 
     (waits,) = [each for each in kept.at(logging.INFO) if "this one waits" in each]
-    assert "another leads, this one waits: {'epoch': 1, 'leader': {'host': 'a\\nb'}}" in waits
+    assert (
+        "another process leads, this one waits: {'epoch': 1, 'leader': {'host': 'a\\nb'}}" in waits
+    )
     told = kept.at(logging.INFO)
-    assert "topology 't': adopts txid 7, which every state holds already" in told
-    assert "topology 't': adopts txids 5 to 7, which every state holds already" in told
+    assert "topology 't': adopts txid 7, which every state already holds" in told
+    assert "topology 't': adopts txids 5 to 7, which every state already holds" in told
     assert kept.lacking == []
 
 
@@ -315,7 +317,7 @@ def test_a_thousand_reported_errors_are_two_warnings(kept: Kept) -> None:
 
     assert kept.at(logging.WARNING) == [
         "topology 't': 'bolt', task 0, reports an error; got ValueError: odd 0",
-        "topology 't': 'bolt', task 0, reports 999 more errors; got at last ValueError: odd 999",
+        "topology 't': 'bolt', task 0, reports 999 more errors; the last is ValueError: odd 999",
         "topology 't': 'bolt', task 0, reports an error; got ValueError: odd again",
     ]
 

@@ -35,7 +35,7 @@ def test_a_store_that_is_new_under_a_known_id_is_told_with_its_url(
 
     text = str(told.value)
     assert f"state 'a.totals' holds txid 0, but ZooKeeper says that txid {BATCHES} is" in text
-    assert f"nothing of this topology is in the store at sqlite:///{tmp_path}/new-0.db" in text
+    assert f"the store at sqlite:///{tmp_path}/new-0.db contains nothing of this topology" in text
     assert "was the URL changed" in text
     assert "another id" in text
     assert "txtopo.operations.rebuild(topology, config).apply()" in text

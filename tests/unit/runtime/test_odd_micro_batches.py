@@ -101,7 +101,7 @@ def test_a_batch_of_a_query_that_has_ended_is_not_wanted(
     context = spark.sparkContext
     context.setLocalProperty("sql.streaming.queryId", str(uuid4()))
     try:
-        with pytest.raises(RunLostError, match="is not active any more"):
+        with pytest.raises(RunLostError, match="is no longer active"):
             words(tmp_path).foreach_batch(carrier="local", slots=2)(frame(spark, a=1), 0)
     finally:
         context.setLocalProperty("sql.streaming.queryId", None)  # type: ignore[arg-type]

@@ -368,7 +368,7 @@ def test_a_number_of_planned_rows_that_is_none_is_refused(
     failed = planner.plan(PlanBatch(TransactionAttempt(1, 0, 1), 0, None))
 
     assert isinstance(failed, Failed)
-    assert "planned_rows of spout 'spout0' did not tell a number" in str(failed.failure)
+    assert "planned_rows of spout 'spout0' did not return a number" in str(failed.failure)
 
 
 def test_a_share_goes_to_whoever_has_rows_and_a_plan_that_fails_costs_nothing() -> None:

@@ -111,7 +111,7 @@ def test_a_doubt_is_told_when_it_begins_and_when_it_ends(
     begun, ended = caplog.records
     assert "'words': the clock of this driver has jumped" in begun.getMessage()
     assert "ahead by 86400.0 s" in begun.getMessage()
-    assert "is back, and is believed again; it went back by" in ended.getMessage()
+    assert "is back, and is trusted again; it went back by" in ended.getMessage()
 
 
 @pytest.mark.rule("txtopo.runtime.plan_clock", "Rules", 6)

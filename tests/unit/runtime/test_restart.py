@@ -175,7 +175,7 @@ def test_an_error_after_the_last_restart_ends_the_run_and_says_so() -> None:
             run.await_termination(LIMIT_S)
 
         assert raised.value.__notes__[-1] == (
-            "topology 'totals' was restarted 2 times within 3600 s, so this ends it"
+            "topology 'totals' was restarted 2 times within 3600 s, so the run ends"
         )
         assert run.status == "failed"
         assert run.exception() is raised.value

@@ -129,7 +129,7 @@ def test_a_source_out_of_reach_is_absent_with_one_warning_and_the_others_go_on(
     assert counted(state) == all_of(*sources)
     told = [each for each in caplog.records if "'opaque'" in each.getMessage()]
     assert [each.levelname for each in told] == ["WARNING", "INFO"]
-    assert "out of reach, and absent" in told[0].getMessage()
+    assert "unreachable; batches" in told[0].getMessage()
     assert "opaque cannot be reached" in told[0].getMessage()
     assert vars(told[0])["component"] == "opaque"
     assert "is back" in told[1].getMessage()

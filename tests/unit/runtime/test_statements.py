@@ -271,7 +271,7 @@ def test_statements_without_an_undo_are_not_taken_back(tmp_path: Path) -> None:
         rewind(world.topology(), BATCHES - 1, world.config(), access=access(world))
 
     other = held_apart(tmp_path / "other", opaque=False, undo=False)
-    with pytest.raises(StateUsageError, match="cannot take it back: txid 1 has executed"):
+    with pytest.raises(StateUsageError, match="cannot undo it: txid 1 has executed"):
         quarantine(other.topology(), 1, other.config(), access=access(other))
     other.run(**ALONE)
     assert [row[0] for row in other.notes("one")] == list(range(1, BATCHES + 1))

@@ -115,7 +115,7 @@ def test_a_driver_of_a_spout_gives_its_emitter_the_planned_time_in_every_attempt
     ("every", "told"),
     [
         ("soon", "not a duration; got 'soon'"),
-        ("10 milliseconds", "too short; got '10 milliseconds'; expected 1 second at the least"),
+        ("10 milliseconds", "too short; got '10 milliseconds'; expected at least 1 second"),
         (60, "not a duration; got 60"),
         ("0 seconds", "out of range"),
     ],

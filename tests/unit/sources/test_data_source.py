@@ -207,5 +207,7 @@ def test_a_reader_without_partitions_is_refused_at_the_start() -> None:
 
 def test_a_simple_reader_that_has_rows_and_does_not_advance_is_told() -> None:
     """Spark says so as well; without a word its rows would wait for ever."""
-    with pytest.raises(EmitError, match=r"read\(\) of Stuck gave rows and ended where it began"):
+    with pytest.raises(
+        EmitError, match=r"read\(\) of Stuck returned rows but ended where it began"
+    ):
         SpoutDriver(DataSourceSpout(Stuck(), fields=FIELDS)).next()

@@ -126,7 +126,9 @@ def test_a_vacuumed_file_is_an_error_that_says_what_to_do(tmp_path: Path) -> Non
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
 
-    with pytest.raises(SourceDataLost, match=r"version 0 .* is gone.*vacuumed\?.*starting_version"):
+    with pytest.raises(
+        SourceDataLost, match=r"version 0 .* no longer exists.*vacuumed\?.*starting_version"
+    ):
         emit(made, metadata)
 
 
@@ -191,7 +193,7 @@ def test_a_version_that_takes_rows_away_stops_the_run(tmp_path: Path, change: st
     else:
         write_deltalake(str(tmp_path), pa.table({"n": [5], "word": ["w"]}), mode="overwrite")
 
-    with pytest.raises(SourceDataLost, match=r"version 1 .*took rows away.*starting_version=2"):
+    with pytest.raises(SourceDataLost, match=r"version 1 .*removed rows.*starting_version=2"):
         planner.plan()
 
 
@@ -202,7 +204,7 @@ def remade(folder: Path, *rows: int) -> None:
         append(folder, n)
 
 
-ANOTHER = r"is another one than was read; got a log entry of version 2 .* under a new topology id"
+ANOTHER = r"is not the one that was read; got a log entry of version 2 .* under a new topology id"
 
 
 @pytest.mark.parametrize("running", [True, False])
@@ -359,5 +361,7 @@ def test_a_damaged_log_ends_the_run_and_is_named(tmp_path: Path, damage: bytes) 
     planner = Planner(spout(tmp_path))
     (tmp_path / "_delta_log" / f"{0:020}.json").write_bytes(damage)
 
-    with pytest.raises(SourceDataLost, match=r"damaged in version 0; got .*; expected one action"):
+    with pytest.raises(
+        SourceDataLost, match=r"damaged in version 0; got .*; expected one Delta action"
+    ):
         planner.plan()

@@ -168,7 +168,7 @@ def test_what_it_cannot_read_stops_the_run(tmp_path: Path) -> None:
     metadata = Planner(made).plan()
     for path in (tmp_path / "_change_data").glob("*.parquet"):
         path.unlink()
-    with pytest.raises(SourceDataLost, match=r"'_change_data/.* is gone"):
+    with pytest.raises(SourceDataLost, match=r"'_change_data/.* no longer exists"):
         emit(made, metadata)
 
 

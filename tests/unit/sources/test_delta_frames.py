@@ -49,7 +49,7 @@ def test_each_batch_has_the_rows_that_tasks_read(spark: SparkSession, tmp_path: 
     table = DeltaTable(folder)
     table.optimize.compact()
     table.vacuum(0, dry_run=False, enforce_retention_duration=False)
-    with pytest.raises(SourceDataLost, match=r"is gone.*vacuumed\?.*starting_version"):
+    with pytest.raises(SourceDataLost, match=r"no longer exists.*vacuumed\?.*starting_version"):
         made.read(spark, TransactionAttempt(1), batches[0])
 
 

@@ -111,7 +111,7 @@ def test_a_folder_under_two_names_is_refused(here: Path, paths: list[str], given
     os.symlink("in/a", "file")
     tree = fs.SubTreeFileSystem(str(here), LOCAL)
 
-    with pytest.raises(ConfigError, match="under two names, and would read it twice; got"):
+    with pytest.raises(ConfigError, match="under two names and would read it twice; got"):
         Planner(spout(paths, filesystem=tree if given else None))
 
 
@@ -144,8 +144,8 @@ def test_a_link_that_is_switched_to_another_folder_goes_on(here: Path) -> None:
 
 
 OTHERS = (
-    r"reads other folders than before; got '.*/new', where none of 2 files was read, e\.g\. "
-    r"'.*/new/a'; expected '.*/in', from which .* Config\(allow_change=\['source'\]\)"
+    r"reads different folders than before; got '.*/new', where none of 2 files was read, e\.g\. "
+    r"'.*/new/a'; expected '.*/in', which it read before; .* Config\(allow_change=\['source'\]\)"
 )
 
 

@@ -193,7 +193,9 @@ def test_a_link_that_leads_to_its_own_folder_or_above_is_not_followed(
     found += read(made, planner.all())
 
     assert found == ["a", "b", "c"]
-    assert "leads to a folder above it, and is not followed" in str(planner.coordinator.held_back())
+    assert "leads to a folder above it, so it is not followed" in str(
+        planner.coordinator.held_back()
+    )
     told = [text for text in caplog.messages if "does not follow link" in text]
     assert len(told) == len(set(told)) >= 2
 

@@ -174,5 +174,7 @@ def test_a_limit_that_the_reader_does_not_take_is_refused(folder: Path, source: 
     kind: Any = SimpleLinesSource if source == "simple" else LinesSource
     options = {"path": str(folder), "signature": source}
 
-    with pytest.raises(ConfigError, match=r"takes no limit; got batch_rows_max=2 and \w+LinesRead"):
+    with pytest.raises(
+        ConfigError, match=r"does not accept a limit; got batch_rows_max=2 and \w+LinesRead"
+    ):
         SpoutDriver(DataSourceSpout(kind, options, batch_rows_max=2))

@@ -43,7 +43,7 @@ from txtopo.spouts import (
 from txtopo.state import State
 
 FIELDS = Fields("id long, word string")
-REFUSED = r"the stored position is not one of .*; got .*; .* give this one another id"
+REFUSED = r"the stored position was not planned by .*; got .*; .* give this one another id"
 
 OF_ROWS: Json = {"key": "id", "query": "rows"}
 

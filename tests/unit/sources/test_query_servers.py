@@ -406,7 +406,7 @@ def test_nor_is_a_timestamp_of_mariadb(maria: Engine) -> None:
     metadata = Planner(made).plan()
 
     with pytest.raises(
-        EmitError, match=r"'at' of 'words' is a TIMESTAMP, .* declare it so, or conv"
+        EmitError, match=r"'at' of 'words' is a TIMESTAMP, .* declare it as one, or conv"
     ):
         emit(made, metadata)
 

@@ -303,7 +303,7 @@ def test_a_replay_with_another_bad_record_is_another_batch() -> None:
     """Dead letters are a part of the batch."""
     storage = Storage.in_memory()
 
-    with pytest.raises(NonRepeatableBatch, match="is another batch than before; got 2 tuples"):
+    with pytest.raises(NonRepeatableBatch, match="differs from the earlier batch; got 2 tuples"):
         run_to_end(wavering("record", storage), storage)
 
 

@@ -525,7 +525,7 @@ def test_the_switch_is_logged(start: Starts, caplog: pytest.LogCaptureFixture) -
 def test_another_spout_under_the_id_is_noticed() -> None:
     others: list[Json] = [{"end": 7}, {"planned": {"end": 7}, "cut": None}, 7]
     for metadata in others:
-        with pytest.raises(TopologyChanged, match="not one of a SequenceSpout"):
+        with pytest.raises(TopologyChanged, match="not planned by a SequenceSpout"):
             SequencePosition.of(metadata)
 
 
@@ -617,16 +617,20 @@ def test_a_first_part_without_an_end_is_refused() -> None:
     class Endless(Numbered):
         ends = False
 
-    with pytest.raises(TopologyError, match="first part of a sequence has no end; got Endless"):
+    with pytest.raises(
+        TopologyError, match="first part of a sequence must have an end; got Endless"
+    ):
         SequenceSpout(Endless("a", 1), Numbered("b", 1))
     clock = ClockTransactionalSpout("1 hour")
-    with pytest.raises(TopologyError, match="has no end; got ClockTransactionalSpout"):
+    with pytest.raises(TopologyError, match="must have an end; got ClockTransactionalSpout"):
         SequenceSpout(clock, clock)
 
 
 @pytest.mark.parametrize("part", [None, 7, SequenceSpout(memory("a"), memory("b"))])
 def test_what_cannot_be_a_part_is_refused(part: Any) -> None:
-    with pytest.raises(TopologyError, match="then of a sequence is not a spout that can be a part"):
+    with pytest.raises(
+        TopologyError, match="then of a sequence is not a spout that can be part of one"
+    ):
         SequenceSpout(memory("a"), part)
 
 
@@ -648,7 +652,7 @@ def test_a_second_part_that_cannot_begin_at_a_place_is_refused() -> None:
 def test_a_constant_place_is_checked_when_the_sequence_is_made() -> None:
     with pytest.raises(ConfigError, match="'x' is not a number"):
         SequenceSpout(Numbered("a", 1), Numbered("b", 1), "x")
-    with pytest.raises(ConfigError, match="memory spout cannot begin there; got 7"):
+    with pytest.raises(ConfigError, match="memory spout cannot begin at this place; got 7"):
         SequenceSpout(memory("a"), memory("b"), 7)
 
 

@@ -102,8 +102,8 @@ def test_record_batches_are_matched_by_name_and_widened() -> None:
 @pytest.mark.parametrize(
     ("columns", "text"),
     [
-        ({"n": [1]}, "other columns; got n; expected word, n"),
-        ({"word": ["a"], "n": [1], "x": [1]}, "other columns; got word, n, x"),
+        ({"n": [1]}, "the wrong columns; got n; expected word, n"),
+        ({"word": ["a"], "n": [1], "x": [1]}, "the wrong columns; got word, n, x"),
         ({"word": ["a"], "n": ["1"]}, "column 'n' does not fit; got string; expected long"),
         ({"word": ["a"], "n": [1.0]}, "column 'n' does not fit; got double; expected long"),
         ({"word": ["a"], "n": [AWARE]}, r"column 'n' does not fit; got timestamp.*; expected long"),

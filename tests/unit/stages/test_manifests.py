@@ -101,14 +101,14 @@ def test_untouched_records_pass_in_any_order() -> None:
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", [ENVELOPE, MANIFEST], ids=["envelope", "manifest"])
 def test_a_lost_record_is_seen(place: tuple[int, int], kind: int) -> None:
-    with pytest.raises(RunLostError, match="not what was sent"):
+    with pytest.raises(RunLostError, match="not those that were sent"):
         tampered(only_at(*place, without_first(kind)))
 
 
 @pytest.mark.parametrize("place", PLACES)
 @pytest.mark.parametrize("kind", [ENVELOPE, MANIFEST], ids=["envelope", "manifest"])
 def test_a_doubled_record_is_seen(place: tuple[int, int], kind: int) -> None:
-    with pytest.raises(RunLostError, match="not what was sent"):
+    with pytest.raises(RunLostError, match="not those that were sent"):
         tampered(only_at(*place, first_twice(kind)))
 
 
@@ -127,7 +127,7 @@ def test_a_record_of_another_run_is_seen(kind: int) -> None:
     stage = run_stage(stage_of(compiled, other, 0), [])
     stray = next(record for address, record in stage if address == 0 and record[0] == kind)
 
-    with pytest.raises(RunLostError, match="not what was sent"):
+    with pytest.raises(RunLostError, match="not those that were sent"):
         tampered(only_at(1, 0, lambda records: [stray, *without_first(kind)(records)]))
 
 
@@ -207,7 +207,9 @@ def test_what_the_commit_of_one_txid_sent_does_not_stand_for_that_of_another() -
         stale = [
             r for r in earlier if r[0] == MANIFEST and StageManifest.open(r).producer.slot == slot
         ]
-        with pytest.raises(RunLostError, match="what arrived is not what was sent"):
+        with pytest.raises(
+            RunLostError, match="the records that arrived are not those that were sent"
+        ):
             judge_commit(
                 whole.compiled, second, only, [r for r in records if r != manifest] + stale
             )

@@ -68,7 +68,7 @@ def test_an_envelope_of_the_other_phase_loses_the_commit_and_no_more() -> None:
     first = judge(compiled, run, left.records).processed[0]
     records = carrier.commit(left, first.attempt)
 
-    with pytest.raises(RunLostError, match="envelopes that no slot of the level before sent"):
+    with pytest.raises(RunLostError, match="envelopes that no slot of the previous level sent"):
         judge_commit(compiled, first, run.only(first.attempt), [*records, late])
 
 

@@ -127,7 +127,7 @@ def test_records_of_another_slot_lose_the_run() -> None:
 
     next_level(sent[0])
     for wrong in (sent[1], [], sent[0] + sent[1], sent[0][:-1], sent[0][1:]):
-        with pytest.raises(RunLostError, match="not what was sent"):
+        with pytest.raises(RunLostError, match="not those that were sent"):
             next_level(wrong)
 
 

@@ -207,13 +207,13 @@ def emitting(values: Any, stream: str = "default", task: int | None = None) -> E
 @pytest.mark.parametrize(
     ("values", "stream", "task", "text"),
     [
-        ([1], "default", None, "emitted 1 values to stream 'default'.*expected 2: n, word"),
+        ([1], "default", None, r"emitted 1 value to stream 'default'.*expected 2 \(n, word\)"),
         ({"n": 1, "word": "a"}, "default", None, "emitted a dict .*in this order: n, word"),
         ({1, 2}, "default", None, "emitted a set .*in this order: n, word"),
-        ("ab", "default", None, "emitted a text .*got 'ab'; expected a list of values: n, word"),
-        (b"ab", "default", None, "emitted a text .*got b'ab'"),
+        ("ab", "default", None, "emitted a string .*got 'ab'; expected a list of values: n, word"),
+        (b"ab", "default", None, "emitted a string .*got b'ab'"),
         ({1}, "direct", 0, "emitted a set to stream 'direct'"),
-        ([1, "a"], "no", None, "undeclared stream 'no'; declared are default, direct"),
+        ([1, "a"], "no", None, "undeclared stream 'no'; the declared streams are default, direct"),
         ([1], "direct", None, r"must use emit_direct\(task, values\) for stream 'direct'"),
         ([1, "a"], "default", 0, r"must use emit\(values\) for stream 'default'"),
         ([1], "direct", 2, "directly to task 2 of bolt 'direct'.*from 0 to 1"),

@@ -96,7 +96,7 @@ def test_a_member_of_another_epoch_was_not_written_with_the_group() -> None:
 def test_a_group_that_zookeeper_cannot_explain_is_an_error(
     ledgers: list[Ledger], stored: dict[int, TransactionAttempt]
 ) -> None:
-    with pytest.raises(StoreAheadOfCoordinator, match="ZooKeeper knows txid 4"):
+    with pytest.raises(StoreAheadOfCoordinator, match="ZooKeeper txid 4"):
         compared({str(at): each for at, each in enumerate(ledgers)}, 5, stored)
 
 

@@ -71,7 +71,7 @@ def test_an_aggregate_of_ones_own_is_read_without_its_class() -> None:
     assert declaration(found) == foreign
     with state.reader() as reader:
         assert reader.get("a") == {"a0": 3, "a1": {"rows": 3, "words": ["7"]}}
-    with pytest.raises(FieldsError, match="'not_there:Rows' is known by name only"):
+    with pytest.raises(FieldsError, match="'not_there:Rows' is known only by name"):
         found.aggregates[0].combine_values(1, 2)
 
 
@@ -211,7 +211,7 @@ def test_a_log_takes_only_what_sql_combines(one: Aggregate) -> None:
     ],
 )
 def test_columns_that_would_stand_twice_are_refused(aggregates: dict[str, Aggregate]) -> None:
-    with pytest.raises(TopologyError, match="two aggregates have the column 'x_"):
+    with pytest.raises(TopologyError, match="two aggregates use the column 'x_"):
         PersistentAggregate(open_state("memory:"), "word", aggregates)
 
 
@@ -222,7 +222,7 @@ def test_two_aggregates_of_one_default_name_are_refused() -> None:
 
 
 def test_json_is_refused_where_it_is_no_value() -> None:
-    with pytest.raises(TopologyError, match="key column 'k' of json"):
+    with pytest.raises(TopologyError, match="key column 'k' of type json"):
         StateTable("t", "opaque", Fields("k json"), Fields("v json"))
     assert Fields(a=dict, b=list) == Fields("a json, b json")
     assert Stream(Fields("v json")).fields[0].type == "json"

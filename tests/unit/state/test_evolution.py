@@ -43,10 +43,10 @@ def test_nothing_is_to_be_done_for_the_same_columns() -> None:
 @pytest.mark.parametrize(
     ("before", "after", "why"),
     [
-        (state("a long"), state("a string"), "the type of its column 'a' does not change"),
+        (state("a long"), state("a string"), "the type of its column 'a' cannot change"),
         (state("a long"), state("a long, b long"), r"no default .*\{'b': None\}\) for NULL"),
-        (state("a long"), state("a long", kind="transactional"), "its kind does not change"),
-        (state("a long"), state("a long", key=Fields("k long")), "its key does not change"),
+        (state("a long"), state("a long", kind="transactional"), "its kind cannot change"),
+        (state("a long"), state("a long", key=Fields("k long")), "its key cannot change"),
     ],
 )
 @pytest.mark.rule("txtopo.state.evolution", "Rules", 1, 4)
@@ -84,7 +84,7 @@ def test_a_column_of_an_aggregate_begins_with_the_value_of_no_rows() -> None:
 @pytest.mark.parametrize("after", [aggregated(a=Max("n")), state("a long", key=Fields("k string"))])
 @pytest.mark.rule("txtopo.state.evolution", "Rules", 4)
 def test_the_aggregate_of_a_column_does_not_change(after: State) -> None:
-    with pytest.raises(SchemaDrift, match="the aggregate of its column 'a' does not change"):
+    with pytest.raises(SchemaDrift, match=" its column 'a' cannot change"):
         change(aggregated(a=Sum("n")), after)
 
 

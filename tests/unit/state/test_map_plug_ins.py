@@ -78,7 +78,7 @@ class Answers(DictMap):
 
 @pytest.mark.parametrize("answer", [None, (None,), [], [None, None], [1], [b"{}"], {}])
 def test_an_answer_that_is_no_list_of_texts_is_named(answer: object) -> None:
-    with pytest.raises(PlugInError, match=r"multi_get of Answers returned .*one text per key"):
+    with pytest.raises(PlugInError, match=r"multi_get of Answers returned .*one string per key"):
         claimed(Answers(answer))
 
 
@@ -127,7 +127,7 @@ def test_a_plug_in_that_opens_no_map_is_named(open_map: Callable[..., Any], word
 
 
 def test_what_opens_a_map_must_be_callable() -> None:
-    with pytest.raises(TopologyError, match="needs what opens a map; got 'redis'"):
+    with pytest.raises(TopologyError, match="needs a function that opens a map; got 'redis'"):
         backing_map_factory("redis")  # type: ignore[arg-type]
 
 

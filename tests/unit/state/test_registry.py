@@ -24,7 +24,7 @@ def never_opened(url: str, table: StateTable) -> StateBackend:
         ("cassandra://user:secret@host/0", "known are .*memory.*redis.*sqlite"),
         ("", "cannot read the URL"),
         (None, "cannot read the URL"),
-        (" sqlite:///counts.db", "without blanks around it"),
+        (" sqlite:///counts.db", "without spaces around it"),
         ("oracle+driver://user:secret@host/db", "no state backend for 'oracle'"),
     ],
 )
@@ -50,7 +50,7 @@ def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
         ("memory", r"write 'memory:'"),
         ("sqlite://counts.db", r"three slashes; got 'sqlite://counts.db'; write 'sqlite:///counts"),
         ("sqlite://user:secret@host/x", "three slashes"),
-        ("sqlite:counts.db", "three before the path of a file"),
+        ("sqlite:counts.db", "three slashes before the path of a file"),
         ("postgresql+asyncpg://user:secret@host/db", "'postgresql[+]asyncpg'; write 'postgresql'"),
     ],
 )
@@ -232,7 +232,7 @@ def test_a_mode_that_nobody_knows_or_the_store_has_not_is_refused() -> None:
 
 
 def test_keys_alone_are_no_log_and_a_state_has_a_key() -> None:
-    with pytest.raises(TopologyError, match="keeps keys alone and cannot be a log"):
+    with pytest.raises(TopologyError, match="keeps only keys and cannot be a log"):
         open_state("memory:", mode="log", value=Fields())
     with pytest.raises(TopologyError, match="has no key columns"):
         open_state("memory:", key=Fields(), value=Fields())

@@ -112,7 +112,7 @@ def test_many_keys_of_any_text_have_the_same_texts_as_one_by_one(keys: list[Any]
 def test_a_damaged_row_among_many_is_named(text: str) -> None:
     rows = RowText(StateTable("t", "opaque", Fields("k long"), Fields("v long")))
 
-    with pytest.raises(SchemaDrift, match="holds a text that cannot be read"):
+    with pytest.raises(SchemaDrift, match="holds a value that cannot be read"):
         rows.rows_of(["[1,[2],null,null]", text])
 
 
@@ -171,9 +171,9 @@ def test_a_key_of_another_type_is_refused(kind: str, key: Any) -> None:
 def test_a_damaged_row_is_said_to_be_one(text: str) -> None:
     table = StateTable("t", "opaque", Fields("k long"), Fields("v long"))
 
-    with pytest.raises(SchemaDrift, match="holds a text that cannot be read"):
+    with pytest.raises(SchemaDrift, match="holds a value that cannot be read"):
         RowText(table).row_of(text)
-    with pytest.raises(SchemaDrift, match="holds a text that cannot be read"):
+    with pytest.raises(SchemaDrift, match="holds a value that cannot be read"):
         RowText(table).key_of("{}" if text == "7" else '["a"]')
 
 

@@ -159,7 +159,7 @@ def test_an_odd_answer_of_a_plug_in_is_refused(stack: ExitStack, kind: type[Memo
         writes = [(backend, packed({"a": 1})) for backend in claimed.backends.values()]
         commit_all_resolved(TransactionAttempt(1, 0, 1, term="term of epoch 1"), writes)
 
-    with pytest.raises(PlugInError, match="repair the plug-in"):
+    with pytest.raises(PlugInError, match="fix the plug-in"):
         shared_commit()
 
 

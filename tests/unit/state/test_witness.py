@@ -144,5 +144,5 @@ def test_a_plug_in_that_drops_the_note_is_refused(state: State) -> None:
     assert isinstance(store.backend, MemoryBackend)
     backend = Forgets(store.backend._store, state.layout())
 
-    with pytest.raises(PlugInError, match="different are witness"):
+    with pytest.raises(PlugInError, match="these differ: witness"):
         claim_state(backend, claim_of("topology", 2), "counts", state.layout())

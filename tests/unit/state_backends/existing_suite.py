@@ -256,7 +256,7 @@ class ExistingSuite:
         self.run(engine, f"UPDATE accounts SET {change} WHERE name = 'bob'")
         self.run(engine, "DELETE FROM txtopo_ledger", "DROP VIEW accounts_view")
 
-        with pytest.raises(SchemaDrift, match="does not know the table"):
+        with pytest.raises(SchemaDrift, match="does not list the table"):
             StateDriver(self.state(url, create=False))
 
     @pytest.mark.rule("state_backends.sql.creation", "Rules for a user's own table", 4)
@@ -290,5 +290,5 @@ class ExistingSuite:
     def test_its_own_table_is_refused_where_one_is_to_be_made(
         self, url: str, accounts: State
     ) -> None:
-        with pytest.raises(SchemaDrift, match="create=False if it is your own"):
+        with pytest.raises(SchemaDrift, match="create=False if the table is your own"):
             StateDriver(open_state(url, table="accounts", key=NAME, value=BALANCE))

@@ -259,7 +259,7 @@ class LogSuite(Patient):
     def test_final_values_are_refused(self, log: State) -> None:
         store = StateDriver(log)
 
-        with pytest.raises(ValueError, match="takes partial aggregates only"):
+        with pytest.raises(ValueError, match="accepts only partial aggregates"):
             store.commit(1, Puts({("a",): (1,)}))
         assert store.commit(1, Puts({})).txid == 1
 

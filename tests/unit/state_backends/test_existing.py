@@ -129,7 +129,7 @@ class TestMariadb(ExistingSuite):
 def test_what_is_no_database_has_no_tables_of_the_user() -> None:
     for add in (False, True):
         state = open_state("memory:", table="accounts", create=False, add_columns=add)
-        with pytest.raises(TopologyError, match="cannot keep a state in a table of your own"):
+        with pytest.raises(TopologyError, match="cannot keep a state in your own"):
             state.open()
 
 

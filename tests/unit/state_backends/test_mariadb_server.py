@@ -44,7 +44,7 @@ def test_a_table_of_another_engine_is_refused(state: State, url: str) -> None:
     with sa.create_engine(url).begin() as connection:
         connection.exec_driver_sql("ALTER TABLE counts MODIFY `key` VARCHAR(200), ENGINE=MyISAM")
 
-    with pytest.raises(SchemaDrift, match="its engine is MyISAM, which cannot take a batch back"):
+    with pytest.raises(SchemaDrift, match="its engine is MyISAM, which cannot roll a batch back"):
         StateDriver(state)
 
 

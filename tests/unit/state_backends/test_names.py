@@ -388,7 +388,7 @@ class TestThingsOfUsers:
         if "postgresql" in store.url:
             StateDriver(state).puts(1, {"a": 1})
             return
-        with pytest.raises(SchemaDrift, match="its column 'TXID' has another spelling"):
+        with pytest.raises(SchemaDrift, match="its column 'TXID' is spelled differently"):
             StateDriver(state)
 
 
@@ -492,5 +492,5 @@ class TestSqliteFiles:
 
     @pytest.mark.parametrize("name", ["sqlite_counts", "SQLite_counts"])
     def test_a_name_of_sqlites_own_is_refused(self, tmp_path: Path, name: str) -> None:
-        with pytest.raises(TopologyError, match="SQLite keeps names that begin"):
+        with pytest.raises(TopologyError, match="SQLite reserves names that begin"):
             open_state(f"sqlite:///{tmp_path}/states.db", table=name).open()

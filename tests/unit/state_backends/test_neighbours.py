@@ -75,7 +75,7 @@ def test_other_states_are_read_and_the_damaged_one_is_named(
     with pytest.raises(TxtopoError, match="'b'"), open_state(url, table="b").reader():
         pass
     with (
-        pytest.raises(StateUsageError, match=r"no state is named.* holds b, counts"),
+        pytest.raises(StateUsageError, match=r"no state was named.* holds b, counts"),
         open_state(url).reader(),
     ):
         pass

@@ -104,7 +104,7 @@ def test_a_batch_that_takes_long_to_combine_gets_more_time(
     assert [each.facts["timeout_s"] for each in failed] == [2**n for n in range(len(failed))]
     first = str(failed[0])
     assert first.startswith("cannot use state 'slow' in ")
-    assert "since it got no statement for 1 s: " in first
+    assert "because it received no statement for 1 s: " in first
     assert "; nothing was written; " in first
     assert "the next attempt may pause for 2 s; " in first
 

@@ -236,7 +236,7 @@ def test_a_broken_ledger_is_named_and_keeps_nobody_from_another_state(
         open_state(state.url, table="b").reader(),
     ):
         pass
-    with pytest.raises(StateUsageError, match=r"no state is named.*b, counts"):
+    with pytest.raises(StateUsageError, match=r"no state was named.*b, counts"):
         open_state(state.url).reader().__enter__()
 
 

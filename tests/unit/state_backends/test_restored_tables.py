@@ -104,7 +104,7 @@ def test_a_row_that_is_missing_is_noticed(state: State, url: str) -> None:
     back(TABLE)
     store.close()
 
-    with pytest.raises(StoreDamagedError, match="is missing; expected one of txid 5"):
+    with pytest.raises(StoreDamagedError, match="is missing; expected a copy of txid 5"):
         StateDriver(state, epoch=2)
 
 
@@ -115,7 +115,7 @@ def test_a_row_that_was_deleted_and_is_back_is_noticed(state: State, url: str) -
     back(TABLE)
     store.close()
 
-    with pytest.raises(StoreDamagedError, match="is of txid 2; expected no such row"):
+    with pytest.raises(StoreDamagedError, match="belongs to txid 2; expected no such row"):
         StateDriver(state, epoch=2)
 
 
@@ -159,7 +159,9 @@ def test_a_log_that_is_restored_alone_is_noticed_and_a_fold_is_none(url: str) ->
     successor.close()
 
     back(TABLE)
-    with pytest.raises(StoreDamagedError, match="the newest row is of txid 1; expected one of"):
+    with pytest.raises(
+        StoreDamagedError, match="the newest row belongs to txid 1; expected one of"
+    ):
         StateDriver(state, epoch=3)
 
 

@@ -137,7 +137,7 @@ def test_an_error_that_nothing_is_known_of_passes_and_leaves_a_commit_open() -> 
     found = translated(RuntimeError("?"), "state 's'", during_commit=True)
     assert type(found) is UnknownOutcomeError
     lasting = translated(Said("58030"), "state 's'", during_commit=True)
-    assert "the ledger tells at the next start" in str(lasting)
+    assert "the ledger will show at the next start whether it was written" in str(lasting)
 
 
 @pytest.mark.rule("state_backends.sql.backend", "Rules", 3)

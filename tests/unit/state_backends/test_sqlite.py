@@ -53,7 +53,7 @@ def test_a_file_in_memory_is_refused() -> None:
 
 def test_a_log_is_refused_with_the_reason(url: str) -> None:
     with pytest.raises(
-        TopologyError, match="cannot keep a state in mode 'log': it has one writer, so"
+        TopologyError, match="cannot keep a state in mode 'log': it allows only one writer, so"
     ):
         open_state(url, table="log", mode="log").open()
 

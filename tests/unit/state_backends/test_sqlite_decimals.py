@@ -90,7 +90,7 @@ def test_the_schema_tells_where_the_point_is(url: str, plain: sqlite3.Connection
     filled(url, "decimal(10,2)", CENTS)
 
     (schema,) = plain.execute("SELECT sql FROM sqlite_schema WHERE name = 'prices'").fetchone()
-    assert '"price: 10 digits, 2 of them behind the point"' in schema
+    assert '"price: 10 digits, 2 of them after the point"' in schema
     with pytest.raises(sqlite3.IntegrityError, match="price: 10 digits"):
         plain.execute("UPDATE prices SET price = 10000000000")
 
@@ -160,8 +160,8 @@ def test_sums_and_means_of_narrow_decimals_are_kept(url: str, plain: sqlite3.Con
     [
         ("decimal(19,2)", Max("amount"), r"decimal\(19,2\) for 'it'"),
         ("decimal(38,18)", Min("amount"), r"decimal\(38,18\) for 'it'"),
-        ("decimal(38,18)", Sum("amount"), "a sum with 18 of them behind the point for 'it'"),
-        ("decimal(38,18)", Mean("amount"), "a sum with 18 of them behind the point for 'it_sum'"),
+        ("decimal(38,18)", Sum("amount"), "a sum with 18 of them after the point for 'it'"),
+        ("decimal(38,18)", Mean("amount"), "a sum with 18 of them after the point for 'it_sum'"),
     ],
 )
 @pytest.mark.rule("state_backends.sql.sqlite_decimals", "Rules", 1)
@@ -190,7 +190,7 @@ def test_a_sum_beyond_18_digits_names_another_store(url: str, amount: str) -> No
     store = StateDriver(state)
     store.merge(1, [("a", Decimal("0.01"))])
 
-    with pytest.raises(ValueRefusedError, match=r"18 digits, 2 of them behind .* PostgreSQL"):
+    with pytest.raises(ValueRefusedError, match=r"18 digits, 2 of them after .* PostgreSQL"):
         store.merge(2, [("b", Decimal(1)), ("a", Decimal(amount))])
     assert store.contents() == {"a": Decimal("0.01")}
 
@@ -203,7 +203,7 @@ def test_a_number_that_no_column_of_its_type_holds_is_refused(url: str, given: s
     with pytest.raises(ValueRefusedError, match="'price'"):
         store.run(1, lambda state: state.put("a", value))
     # What reaches the store itself is not rounded either.
-    with pytest.raises(ValueRefusedError, match="SQLite keeps 10 digits, 2 of them behind"):
+    with pytest.raises(ValueRefusedError, match="SQLite keeps 10 digits, 2 of them after"):
         store.puts(1, {"a": value})
     assert store.contents() == {}
 

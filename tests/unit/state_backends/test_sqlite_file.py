@@ -205,7 +205,7 @@ def test_a_link_to_a_file_is_followed(tmp_path: Path, file: Path, state: State) 
     link.unlink()
     link.symlink_to(other)
 
-    with pytest.raises(StoreDamagedError, match="is another file by now"):
+    with pytest.raises(StoreDamagedError, match="is now another file"):
         writer.puts(3, {"a": 3})
     writer.close()
 

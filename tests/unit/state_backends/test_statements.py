@@ -262,7 +262,7 @@ def test_what_could_end_the_transaction_is_refused_at_the_call(
         ({"parameters": {"place": 1, "note": "x", "nte": "y"}}, "got nte"),
         ({"parameters": {"txid": 1}}, "expected names other than txid"),
         ({"undo": None}, "has no undo, and its committer is below an opaque spout"),
-        ({"undo": sa.text("DELETE FROM notes")}, "is a TextClause; expected a text"),
+        ({"undo": sa.text("DELETE FROM notes")}, "is a TextClause; expected a string"),
         ({"undo": "DROP TABLE notes"}, "begins with INSERT"),
         ({"undo": "DELETE FROM notes WHERE txid = :txid::bigint"}, r"expected CAST\(:txid AS"),
         ({"many": [{"place": 1, "note": "x"}, {"place": 1}]}, "have different names; got place"),

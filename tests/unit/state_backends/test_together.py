@@ -189,7 +189,7 @@ def test_a_file_is_also_looked_for_at_the_path_of_the_second_state(tmp_path: Pat
     link.unlink()
     link.symlink_to(other)
 
-    with pytest.raises(StoreDamagedError, match=r"state 'second' .* is another file by now"):
+    with pytest.raises(StoreDamagedError, match=r"state 'second' .* is now another file"):
         pair.commit(2, {"a": 2}, {"a": 2})
     assert pair.states[0].contents() == {"a": 1}
     pair.close()

@@ -472,7 +472,7 @@ def set_aside_later(row: Any) -> Any:
 def test_a_replay_that_is_answered_in_another_way_is_told(answer: Any, letters: bool) -> None:
     storage, ANSWERS[:] = Storage.in_memory(), [answer]
     told = (
-        r"the replay of txid 2 of topology 'asking' was answered in another way.*got 2 tuples "
+        r"the replay of txid 2 of topology 'asking' was answered differently.*got 2 tuples "
         r"\(digest \w+\) in bolt 'ask.*opaque"
     )
     for _ in range(2):  # a restart remembers it
@@ -572,9 +572,9 @@ def source(builder: StreamBuilder) -> Any:
         ({"retries": -1}, "retries of map_async is wrong"),
         ({"timeout": "soon"}, "timeout of map_async is not a duration"),
         ({"timeout": "0 seconds"}, "timeout of map_async is out of range"),
-        ({"dead_letters_on": [Exception]}, "map_async cannot make dead letters on"),
-        ({"dead_letters_on": 7}, "map_async cannot make dead letters on 7"),
-        ({"dead_letters_on": ValueError}, "dead_letters_on, and the topology has nowhere"),
+        ({"dead_letters_on": [Exception]}, "map_async cannot produce dead letters on"),
+        ({"dead_letters_on": 7}, "map_async cannot produce dead letters on 7"),
+        ({"dead_letters_on": ValueError}, "dead_letters_on, but the topology has nowhere"),
     ],
 )
 def test_mistakes_are_found_while_a_program_is_built(settings: Any, text: str) -> None:

@@ -324,5 +324,7 @@ def test_a_store_that_deletes_nothing_is_refused_at_the_start(
     topology = builder.build_topology()
     monkeypatch.setattr(MemoryBackend, "expire", StateBackend.expire)
 
-    with pytest.raises(TopologyError, match=r"would expire and stay; .*deletes nothing"):
+    with pytest.raises(
+        TopologyError, match=r"would expire but never be deleted; .*cannot delete rows"
+    ):
         run_to_end(topology, storage)

@@ -218,7 +218,7 @@ def test_a_version_that_was_vacuumed_under_a_replay_stops_the_run(tmp_path: Path
 
     with pytest.raises(
         SourceDataLost,
-        match=r"version 0 of .*shops' is gone, .* vacuumed, or restored from a copy\?",
+        match=r"version 0 of .*shops' no longer exists, .* vacuumed, or restored from a copy\?",
     ) as told:
         run(topology, ensemble)
     assert "in lookup 'shops'" in "".join(told.value.__notes__)
@@ -856,7 +856,7 @@ def a_lookup(builder: StreamBuilder, **given: Any) -> Lookup:
         ({"key": ["shop", "shop"]}, "expected distinct names"),
         ({"key": 3}, "expected the name of a column"),
         ({"value": "shop string"}, "has column 'shop' twice"),
-        ({"value": ""}, "no field is declared"),
+        ({"value": ""}, "no fields are declared"),
         ({"value": {"country": "string"}}, "are of the wrong type"),
         ({"refresh": "often"}, "refresh of lookup 'shops' is not a duration"),
         ({"refresh": "-1 second"}, "not a duration"),
@@ -873,7 +873,7 @@ def test_a_lookup_that_makes_no_sense_is_refused(given: dict[str, Any], error: s
         (lambda s, t: s.join(t, on="shpo"), r"unknown column 'shpo'; did you mean 'shop'"),
         (lambda s, t: s.join(t, on=["shop", "id"]), r"compares 2 columns with the 1 of the key"),
         (lambda s, t: s.join(t, on="shop", how="outer"), r"join has no how='outer'"),
-        (lambda s, t: s.join("shops", on="shop"), r"join takes no str"),
+        (lambda s, t: s.join("shops", on="shop"), r"join does not accept a str"),
         (lambda s, t: s.join(t, on="shop", within=("0 s", "1 s")), r"lookup takes no within"),
         (lambda s, t: s.join(s, on="shop"), r"join of two streams needs a state"),
         (lambda s, t: s.join(a_lookup(StreamBuilder("c")), on="shop"), r"of another StreamBuilder"),

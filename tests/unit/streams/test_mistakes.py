@@ -91,7 +91,10 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
     "a number": (lambda s: s.store(state(), key=3), "store, for its key, needs names of columns"),
     "select": (lambda s: s.select("id", who="customer"), "select names unknown column 'customer'"),
     "nothing": (lambda s: s.select(), "select names no column"),
-    "renamed": (lambda s: s.select("id", id="shop"), "field names must be distinct; got twice: id"),
+    "renamed": (
+        lambda s: s.select("id", id="shop"),
+        "field names must be distinct; used twice: id",
+    ),
     "function": (lambda s: s.map("x", "n long"), "map needs a function; got 'x'"),
     "class": (lambda s: s.filter(int), "filter needs a function"),
     "arguments": (
@@ -199,7 +202,7 @@ MISTAKES: dict[str, tuple[Callable[[Any], object], str]] = {
         r"query would make column 'amount' twice.*select\(…, other='amount'\)",
     ),
     "cycle": (asking_itself, "cannot query table 'latest', since it depends on that"),
-    "no table to query": (lambda s: s.query(s, on="id"), "query takes no DataStream"),
+    "no table to query": (lambda s: s.query(s, on="id"), "query does not accept a DataStream"),
     "merge": (lambda s: StreamBuilder("x").merge(s), "merge got 'sales' of another StreamBuilder"),
     "no bolt": (lambda s: s.bolt("b", object()), "bolt 'b' is no bolt"),
     "no output": (
@@ -284,7 +287,7 @@ def test_an_output_that_is_not_there_is_refused() -> None:
         builder.output("sale", "late")
     with pytest.raises(TopologyError, match="'sales' has no stream 'late'"):
         builder.output("sales", "late")
-    with pytest.raises(TopologyError, match=r"output takes two texts; got \[\] and 'late'"):
+    with pytest.raises(TopologyError, match=r"output takes two strings; got \[\] and 'late'"):
         builder.output([], "late")  # type: ignore[arg-type]
 
 
@@ -353,7 +356,7 @@ def test_changes_of_an_opaque_source_cannot_go_to_kafka() -> None:
     sink = KafkaSink("broker:9092", "changes", key="shop", value=["amount"])
     latest(sales).changes().to(sink)
 
-    with pytest.raises(TopologyError, match=r"KafkaSink 'latest.changes.to' hangs on the opaque"):
+    with pytest.raises(TopologyError, match=r"KafkaSink 'latest.changes.to' depends on the opaque"):
         builder.build_topology()
 
 

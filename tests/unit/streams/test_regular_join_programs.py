@@ -231,7 +231,7 @@ def test_a_table_of_another_builder_is_refused() -> None:
 
     with pytest.raises(TopologyError, match="join got 'latest' of another StreamBuilder"):
         sales.join(theirs, on="shop", state=state())
-    with pytest.raises(TopologyError, match="join takes no str"):
+    with pytest.raises(TopologyError, match="join does not accept a str"):
         theirs.join("sales", on="shop", state=state())  # type: ignore[arg-type]
 
 
@@ -253,7 +253,7 @@ def test_an_operator_that_gives_other_values_is_refused_below_a_join() -> None:
 
     assert both.retracted == "retracted"
     assert both.time is None
-    with pytest.raises(TopologyError, match="with_planned_time may give a row other values"):
+    with pytest.raises(TopologyError, match="with_planned_time may give a row different values"):
         both.with_planned_time()
     with pytest.raises(FieldsError, match="select leaves out column 'retracted'"):
         both.select("shop", "m")

@@ -273,7 +273,7 @@ def test_a_table_is_made_by_no_other_program_than_the_rows_that_it_has() -> None
 
     world = Changing("memory:")
     world.run(program(1), s=KEYED[:2])
-    with pytest.raises(TopologyChanged, match="a row would be taken back in another way"):
+    with pytest.raises(TopologyChanged, match="a row would be taken back in a different way"):
         world.run(program(0), s=KEYED)
 
 
@@ -333,7 +333,7 @@ def test_what_gives_a_row_other_values_when_it_is_taken_back_is_refused(operator
     lookup = builder.lookup("rates", "delta://rates", key="shop", value="rate long")
     given: dict[str, tuple[Any, ...]] = {"query": (prices, "shop"), "join": (lookup, "shop")}
 
-    told = f"{operator} may give a row other values when it is taken back.*changes"
+    told = f"{operator} may give a row different values when it is taken back.*changes"
     with pytest.raises(TopologyError, match=told):
         getattr(rows, operator)(*given.get(operator, ()))
 
@@ -391,7 +391,9 @@ def test_the_mark_is_no_column_of_what_takes_rows_back() -> None:
     _, sales = builder_and_sales()
     rows = changes_below(sales, retracted=True)
 
-    with pytest.raises(TopologyError, match="would be taken back from another group than they"):
+    with pytest.raises(
+        TopologyError, match="would be taken back from a different group than the one they"
+    ):
         rows.group_by("shop", "retracted").persistent_aggregate(state(), n=Count())
     for columns in ({"key": ("shop", "retracted")}, {"key": "shop", "value": "retracted"}):
         with pytest.raises(FieldsError, match="as_table would never find a row that is taken back"):
@@ -485,7 +487,7 @@ def test_a_row_is_taken_back_by_no_other_program_than_it_counted_in(after: Any, 
     world.run(summed(read=read), s=KEYED[:2])
 
     with pytest.raises(
-        TopologyChanged, match="a row would be taken back in another way than it count"
+        TopologyChanged, match="a row would be taken back in a different way than it count"
     ):
         world.run(summed(read=read, **after), s=KEYED)
 

@@ -60,7 +60,7 @@ def test_a_kafka_sink_hangs_on_transactional_spouts_only() -> None:
 
     builder = two()
     builder.set_bolt("sink", KafkaSink("broker", "out", value="number")).global_grouping("both")
-    with pytest.raises(TopologyError, match="'sink' hangs on the opaque spout 'opaque'"):
+    with pytest.raises(TopologyError, match="'sink' depends on the opaque spout 'opaque'"):
         builder.build_topology()
 
 
@@ -71,7 +71,7 @@ def test_a_spout_needs_an_id_of_its_own(id: str) -> None:
 
 
 def test_a_bad_spout_is_refused_as_in_the_constructor() -> None:
-    with pytest.raises(TopologyError, match="has no spout; got None for 'more'"):
+    with pytest.raises(TopologyError, match="spout is missing; got None for 'more'"):
         two().set_spout("more", None)  # type: ignore[arg-type]
     with pytest.raises(TopologyError, match="parallelism of 'more' is wrong; got 0"):
         two().set_spout("more", Opaque(Source("more")), 0)
@@ -81,5 +81,5 @@ def test_a_stream_spout_stays_alone() -> None:
     builder = two()
     builder.set_spout("stream", StreamSpout(FIELDS))
 
-    with pytest.raises(TopologyError, match="a streaming query brings its batches"):
+    with pytest.raises(TopologyError, match="a streaming query delivers its batches"):
         builder.build_topology()

@@ -122,7 +122,7 @@ def test_on_a_terminal_the_bar_shows_the_last_commit() -> None:
     bar.on_change(Stopped("counts", None))
 
     assert "txid 5" in shown.getvalue()
-    assert "failures 1, in all 3" in shown.getvalue()
+    assert "failures: 1 in a row, 3 in total" in shown.getvalue()
 
 
 @pytest.mark.integration

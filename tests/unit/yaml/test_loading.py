@@ -157,7 +157,7 @@ streams:""",
         (
             "class: txtopo.Count}",
             "class: os.system}",
-            "is of a module that was not named; got 'os'",
+            "is in a module that was not named; got 'os'",
         ),
         ("class: txtopo.Count}", "class: txtopo.open_state}", "has no class 'open_state'"),
         ("class: txtopo.Count}", "class: subprocess.Popen}", "got 'subprocess'; expected one of"),
@@ -165,10 +165,14 @@ streams:""",
         (
             "{class: txtopo.Count}",
             "!!python/object/apply:os.system [id]",
-            "tags that make other ob",
+            "tags that create other ob",
         ),
-        ("{class: txtopo.Count}", "!Ref x", "tags that make other objects are refused; got '!Ref'"),
-        ("[{state:", "&a [*a, {state:", "an anchor holds itself"),
+        (
+            "{class: txtopo.Count}",
+            "!Ref x",
+            "tags that create other objects are refused; got '!Ref'",
+        ),
+        ("[{state:", "&a [*a, {state:", "an anchor contains itself"),
         ("grouping: fields", "grouping: field", "unknown grouping 'field'; did you mean 'fields'"),
         (
             "grouping: fields, fields: [word]",
@@ -177,13 +181,13 @@ streams:""",
         ),
         ("grouping: fields", "grouping: shuffle", "takes no fields; got fields"),
         ("to: counts", "to: count", "line 17, column 23: no bolt has the id 'count'; did you mean"),
-        ("${STORE}", "${STOER}", "variable STOER of the environment is not set"),
+        ("${STORE}", "${STOER}", "environment variable STOER is not set"),
         ("${STORE}", "${}", "a variable cannot be read; got '${}'"),
-        ("${STORE}", "${EMPTY}", "variable EMPTY of the environment is empty"),
+        ("${STORE}", "${EMPTY}", "environment variable EMPTY is empty"),
         ("${TASKS:-2}", "${TASKS:-many}", "parallelism"),
         ("${STORE}", "sqlte:///x", "line 14, column 17: no state backend for 'sqlte'; did you"),
         ("- 2", "- [2", "this is not YAML; got while parsing a flow sequence"),
-        ("bolts:", "<<: {a: b}\nbolts:", "merge keys are not taken"),
+        ("bolts:", "<<: {a: b}\nbolts:", "merge keys are not supported"),
         ("bolts:", "true: x\nbolts:", "neither text nor a whole number; got True"),
         ("id: counts", "id: [counts]", "this is not text; got a list"),
     ],
@@ -210,7 +214,7 @@ def test_what_a_variable_stands_for_is_no_yaml_and_is_not_shown(build: Build) ->
 
 def test_aliases_that_repeat_each_other_are_refused(build: Build) -> None:
     lines = ["a: &a0 [x, x]"] + [f"a{n}: &a{n} [*a{n - 1}, *a{n - 1}]" for n in range(1, 40)]
-    with pytest.raises(TopologyError, match="stands for too many values"):
+    with pytest.raises(TopologyError, match="expands to too many values"):
         build("\n".join(lines))
 
 
@@ -226,13 +230,13 @@ def test_a_file_that_is_missing_or_empty_is_refused(build: Build, tmp_path: Path
 @pytest.mark.parametrize(
     ("text", "problem"),
     [
-        ("arguments: {1: 2}", "an argument has a name; got 1"),
-        ("arguments: [{state: 'memory:', 1: 2}]", "an argument has a name; got 1"),
+        ("arguments: {1: 2}", "an argument needs a name; got 1"),
+        ("arguments: [{state: 'memory:', 1: 2}]", "an argument needs a name; got 1"),
         ("parallelism: !!bool xx", "a value cannot be read; got 'xx'"),
         ("parallelism: !!float ''", "a value cannot be read; got ''"),
         ("parallelism: !!timestamp x", "a value cannot be read; got 'x'"),
-        (f"arguments: {'[' * 60}{']' * 60}", "values stand in each other too deep"),
-        (f"arguments: {'[' * 9000}{']' * 9000}", "values stand in each other too deep"),
+        (f"arguments: {'[' * 60}{']' * 60}", "values are nested too deep"),
+        (f"arguments: {'[' * 9000}{']' * 9000}", "values are nested too deep"),
     ],
 )
 def test_what_pyyaml_or_python_would_stumble_over_is_refused_with_its_place(

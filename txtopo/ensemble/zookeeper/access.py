@@ -88,7 +88,7 @@ class ZooKeeperAccess:
             return
         if self.scheme == "digest" and self.tls_context() is None:
             _logger.warning(
-                "zookeeper.auth is sent to %s as plain text, so others on the network can read "
+                "zookeeper.auth is sent to %s in plain text, so others on the network can read "
                 "the password; set zookeeper.tls",
                 hosts,
             )
@@ -189,8 +189,8 @@ def context_of(arguments: Mapping[str, str | bool]) -> ssl.SSLContext | None:
     except OSError as error:
         given = ", ".join(f"{name} {path!r}" for name, path in files.items())
         raise ConfigError(
-            f"zookeeper.tls cannot be used: {error}; got {given}; expected files in PEM that can "
-            "be read, with the right keyfile_password",
+            f"zookeeper.tls cannot be used: {error}; got {given}; expected readable PEM files, "
+            "with the right keyfile_password",
             setting="zookeeper.tls",
             got=given,
         ) from error
@@ -201,7 +201,7 @@ def warn_if_unverified(arguments: Mapping[str, str | bool], hosts: str) -> None:
     """Log a warning if the certificates of the servers are not verified."""
     if arguments["use_ssl"] and not arguments["verify_certs"]:
         _logger.warning(
-            "zookeeper.tls has verify_certs=False: a man in the middle could imitate %s; "
-            "give the 'ca' that signed its certificate instead",
+            "zookeeper.tls has verify_certs=False: a man in the middle could impersonate %s; set "
+            "'ca' to the authority that signed its certificate instead",
             hosts,
         )

@@ -53,16 +53,16 @@ def _found(host: str, port: int, tls: ssl.SSLContext | None) -> str:
                 return _meaning(_answer(secure))
         except ssl.SSLCertVerificationError as error:
             return (
-                f"has a certificate that is not trusted ({error.verify_message}); look at 'ca' in "
-                "zookeeper.tls, and at the names in the certificate"
+                f"has a certificate that is not trusted ({error.verify_message}); check 'ca' in "
+                "zookeeper.tls, and the names in the certificate"
             )
         except ssl.SSLError as error:
             return (
-                f"speaks no TLS that fits ({error.reason}); is it the secure port, and does it ask "
-                "for 'certfile' and 'keyfile'?"
+                f"does not accept the TLS connection ({error.reason}); is it the secure port, and "
+                "does it require 'certfile' and 'keyfile'?"
             )
         except OSError as error:
-            return f"listens, but does not answer as zookeeper does ({error})"
+            return f"listens, but does not answer like zookeeper ({error})"
 
 
 def _answer(connection: socket.socket) -> bytes:
@@ -72,9 +72,9 @@ def _answer(connection: socket.socket) -> bytes:
 
 def _meaning(answer: bytes) -> str:
     if b"READ-ONLY" in answer or b"not currently serving requests" in answer:
-        return "has no quorum: it is read-only or serves nobody; bring back the other servers"
+        return "has no quorum: it is read-only or serves no clients; restart the other servers"
     if answer.startswith(b"Zookeeper version") or b"whitelist" in answer:
         return "is zookeeper, but opened no session in time"
     if not answer or answer.startswith(_TLS_ALERT):
-        return "takes no question in clear text; does it speak TLS? set zookeeper.tls"
+        return "does not answer in plain text; does it use TLS? set zookeeper.tls"
     return f"is not zookeeper; it answers {answer[:40]!r}"

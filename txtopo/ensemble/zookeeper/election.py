@@ -122,7 +122,7 @@ class Election:
         at = next((at for at, name in enumerate(queue) if name.startswith(token)), None)
         if at is None:
             raise OutcomeUnknown(
-                f"the place of this candidate below {self._path} is gone", path=self._path
+                f"the place of this candidate below {self._path} no longer exists", path=self._path
             )
         return queue[at], queue[at - 1] if at else None
 

@@ -276,15 +276,15 @@ class ZooKeeperSession:
                 return self.refused(path)
             case ErrorMeaning.EXPIRED:
                 return CoordinatorUnavailable(
-                    f"the session with zookeeper at {self._hosts} expired; whoever led must "
-                    "contend again",
+                    f"the session with zookeeper at {self._hosts} expired; a process that led "
+                    "must contend again",
                     hosts=self._hosts,
                 )
             case ErrorMeaning.LASTS:
                 return PromiseError(
                     f"zookeeper at {self._hosts} refuses a request about {path}; got "
-                    f"{type(error).__name__}: {error}; expected a server of 3.5 or later with room "
-                    "below the node's quota",
+                    f"{type(error).__name__}: {error}; expected a server of version 3.5 or later, "
+                    "and a node below its quota",
                     path=path,
                 )
             case _:
@@ -401,7 +401,7 @@ class _Logins:
         except (AuthFailedError, SASLException, ConnectionDropped) as error:
             if not self._may_try_again(error):
                 raise AuthFailedError(str(error)) from error
-            raise ConnectionDropped(f"the login was not finished: {error}") from error
+            raise ConnectionDropped(f"the login was not completed: {error}") from error
         self._went_well, self._lost = True, 0
 
     def _may_try_again(self, error: Exception) -> bool:

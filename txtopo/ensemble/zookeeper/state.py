@@ -144,7 +144,7 @@ class ZooKeeperTransactionalState(TransactionalState):
             return
         raise CoordinatorUnavailable(
             f"the connection to zookeeper was lost {WRITES_MAX} times while writing to "
-            f"{self._root}; the step may have been done or not; try again",
+            f"{self._root}; the step may or may not have been done; try again",
             path=self._root,
         )
 
@@ -204,8 +204,8 @@ class ZooKeeperTransactionalState(TransactionalState):
             at, error = failed
             self._learn(operations[at][0], error)
         raise CoordinatorUnavailable(
-            f"nodes below {self._root} are created and deleted meanwhile; does another program "
-            "write there?",
+            f"nodes below {self._root} were created and deleted in the meantime; does another "
+            "program write there?",
             path=self._root,
         )
 

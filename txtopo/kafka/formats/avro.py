@@ -89,9 +89,9 @@ class Avro(SchemaFormat):
         self._text, parsed = read_schema(schema)
         if flaw := why_not_read(self._text):
             raise ConfigError(
-                f"a schema of Avro cannot be used; got {schema!r:.200}: {flaw}; expected one that "
-                "says how deep a record is, and items that take bytes: a record could end the "
-                "process; read such records as bytes, in a bolt",
+                f"an Avro schema cannot be used; got {schema!r:.200}: {flaw}; expected a schema "
+                "that limits how deep a record is, and items that take bytes; otherwise one "
+                "record could crash the process; decode such records from bytes in a bolt",
                 setting="schema",
             )
         self._fields = fields_of(parsed)
@@ -113,9 +113,9 @@ class Avro(SchemaFormat):
         for name, schema in self._fields.items():
             if _is_json(schema) and (found := _beyond_json(schema)) is not None:
                 raise ConfigError(
-                    f"field {name!r} of {self!r} cannot be written; got {found} inside of "
-                    f"{_type(schema)}; expected what JSON has: "
-                    f"{', '.join((*_IN_JSON, *_NESTED))}; make it a field of its own",
+                    f"field {name!r} of {self!r} cannot be written; got {found} inside "
+                    f"{_type(schema)}; expected a type that JSON has: "
+                    f"{', '.join((*_IN_JSON, *_NESTED))}; make it a separate field",
                     field=name,
                     got=found,
                 )
@@ -186,7 +186,7 @@ class Avro(SchemaFormat):
             raise ConfigError(
                 f"subject {subject!r} cannot be written as {self!r}; got a schema of type "
                 f"{found.schema_type} with {len(found.references or ())} references; expected an "
-                "Avro schema by itself",
+                "Avro schema without references",
                 subject=subject,
             )
         defaults: set[str] = set()
@@ -197,23 +197,23 @@ class Avro(SchemaFormat):
                 raise ConfigError(
                     f"field {name!r} of {self!r} cannot be written with the latest schema of "
                     f"subject {subject!r}, version {latest.version}; got {theirs.get(name)!r}; "
-                    f"expected {schema!r}; declare the schema as it is there",
+                    f"expected {schema!r}; declare the schema as it is in the registry",
                     subject=subject,
                 )
         if missing := sorted(theirs.keys() - self._fields.keys() - defaults):
             raise ConfigError(
                 f"the latest schema of subject {subject!r}, version {latest.version}, has the "
-                f"field {missing[0]!r} without a default; {self!r} lacks it; declare the schema as "
-                "it is there",
+                f"field {missing[0]!r} without a default; {self!r} lacks it; declare the schema "
+                "as it is in the registry",
                 subject=subject,
             )
         for field in whole["fields"] if _is_record(whole) else ():
             if field["name"] not in self._fields and (reason := _why_not_written(field)):
                 raise ConfigError(
                     f"the latest schema of subject {subject!r}, version {latest.version}, has the "
-                    f"field {field['name']!r} with a default that cannot be written: {reason}; got "
-                    f"{field['default']!r}; expected one without bytes; declare the field as it is "
-                    "there, and bring its value",
+                    f"field {field['name']!r} with a default that cannot be written: {reason}; "
+                    f"got {field['default']!r}; expected a default without bytes; declare the "
+                    "field as it is in the registry, and supply its value",
                     subject=subject,
                 )
 
@@ -250,13 +250,13 @@ def read_schema(schema: Any) -> tuple[str, Schema]:
         parsed: Schema = expand_schema(json.loads(text))
     except json.JSONDecodeError as error:
         raise ConfigError(
-            f"schema of Avro is not JSON; got {schema!r:.200} ({error}); {expected}",
+            f"an Avro schema is not JSON; got {schema!r:.200} ({error}); {expected}",
             got=f"{schema!r:.200}",
         ) from error
     except (SchemaParseException, ValueError, TypeError, LookupError, AttributeError) as error:
         reason = f"{type(error).__name__}: {text_of(error)}"
         raise ConfigError(
-            f"schema of Avro is wrong; got {schema!r:.200} ({reason}); {expected}",
+            f"an Avro schema is wrong; got {schema!r:.200} ({reason}); {expected}",
             got=f"{schema!r:.200}",
         ) from error
     return text, parsed
@@ -280,7 +280,7 @@ def fields_of(schema: Schema, defaults: set[str] | None = None) -> dict[str, Sch
     names = [each["name"] for each in schema["fields"]]
     if doubled := sorted({name for name in names if names.count(name) > 1}):
         raise ConfigError(
-            f"a schema of Avro has the field {doubled[0]!r} twice; got {schema!r:.200}",
+            f"an Avro schema has the field {doubled[0]!r} twice; got {schema!r:.200}",
             field=doubled[0],
         )
     if defaults is not None:
@@ -300,9 +300,9 @@ def column_type(name: str, schema: Schema) -> str:
     kind, logical = _type(only), only.get("logicalType") if isinstance(only, dict) else None
     if (kind, logical) in _NO_COLUMN or kind == "null":
         raise ConfigError(
-            f"field {name!r} of an Avro schema fits no column; got {logical or kind}; expected "
-            f"{', '.join(_PRIMITIVES)}, {', '.join(_NESTED)}, date, a timestamp, decimal or uuid; "
-            "leave the field, or its logicalType, out of the schema",
+            f"field {name!r} of an Avro schema does not fit any column; got {logical or kind}; "
+            f"expected {', '.join(_PRIMITIVES)}, {', '.join(_NESTED)}, date, a timestamp, decimal "
+            "or uuid; remove the field, or its logicalType, from the schema",
             field=name,
             got=f"{logical or kind}",
         )
@@ -310,9 +310,9 @@ def column_type(name: str, schema: Schema) -> str:
         precision, scale = only.get("precision"), only.get("scale", 0)
         if type(precision) is not int or type(scale) is not int or not scale <= precision <= 38:
             raise ConfigError(
-                f"field {name!r} of an Avro schema fits no column; got a decimal of precision "
-                f"{precision!r} and scale {scale!r}; expected a precision of at most 38 digits, "
-                "and a scale that is not above it",
+                f"field {name!r} of an Avro schema does not fit any column; got a decimal of "
+                f"precision {precision!r} and scale {scale!r}; expected a precision of at most 38 "
+                "digits, and a scale that is not greater",
                 field=name,
             )
         return f"decimal({precision},{scale})"
@@ -497,7 +497,7 @@ def _avro_of(name: str, schema: Schema) -> Callable[[Any], object]:
     def to_avro(value: Any) -> object:
         if value is None:
             if not nullable:
-                raise ValueError(f"field {name!r} is NULL, and has no null in its schema")
+                raise ValueError(f"field {name!r} is NULL, but its schema does not allow null")
             return None
         if nested:
             value = json.loads(value)

@@ -119,7 +119,8 @@ class Debezium(RecordFormat):
         self._fields = _with_places(self._columns, self._names)
         if not self._key:
             raise ConfigError(
-                "key of Debezium is empty; expected the columns of the record's key", setting="key"
+                "key of Debezium(…) is empty; expected the columns of the record's key",
+                setting="key",
             )
         if isinstance(server_ids, str) or not all(type(each) is int for each in server_ids):
             raise ConfigError(
@@ -140,7 +141,7 @@ class Debezium(RecordFormat):
             self._avro = SelfDescribed(registry, settings)
         elif settings:
             raise ConfigError(
-                "settings of Debezium are those of a registry; expected registry as well",
+                "settings of Debezium(…) are only for a registry; expected registry= as well",
                 setting="settings",
             )
 
@@ -227,8 +228,8 @@ class _EnvelopeReader:
         op, source = envelope.get("op"), envelope.get("source")
         if not isinstance(op, str) or not isinstance(source, dict):
             raise ValueError(  # noqa: TRY004
-                f"it has the fields {', '.join(map(str, envelope))!r:.200}, and not op and source; "
-                "does the connector take the envelope off (ExtractNewRecordState)?"
+                f"it has the fields {', '.join(map(str, envelope))!r:.200}, but not op and "
+                "source; does the connector remove the envelope (ExtractNewRecordState)?"
             )
         position, timeline = place_of(source, op, self._server_ids)
         place = {self._op: op, self._position: position, self._timeline: timeline}
@@ -252,14 +253,14 @@ class _EnvelopeReader:
     def _after(self, written: WrittenPart) -> dict[str, object]:
         row = self._row(written, "after", self._columns)
         if row is None:
-            raise ValueError(f"its op is {written.value['op']!r}, but it has no after")
+            raise ValueError(f"its op is {written.value['op']!r}, but it has no after field")
         if written.value["op"] == "u":
             before = self._known_key(written, "before") or {}
             if changed := [name for name, value in before.items() if value != row[name]]:
                 raise ValueError(
-                    f"an update changes {changed[0]!r}, which is of the key; expected a delete and "
-                    "a create, which Debezium sends where the record's key changes; declare the "
-                    "columns of the record's key as key"
+                    f"an update changes {changed[0]!r}, which belongs to the key; expected a "
+                    "delete and a create, which Debezium sends where the record's key changes; "
+                    "declare the columns of the record's key as key"
                 )
         return row
 
@@ -270,9 +271,9 @@ class _EnvelopeReader:
             key = None if of_key is None else self._known_key(of_key, None)
         if key is None:
             raise ValueError(
-                f"it deletes a row, and does not say its {', '.join(self._key)}: neither its "
-                "before nor its key has it; set the table's REPLICA IDENTITY, or declare the "
-                "columns of the record's key as key"
+                f"it deletes a row without {', '.join(self._key)}: neither its before nor its key "
+                "contains it; set the table's REPLICA IDENTITY, or declare the columns of the "
+                "record's key as key"
             )
         return key
 
@@ -297,7 +298,7 @@ class _EnvelopeReader:
         if missing := [name for name in columns if name not in given]:
             raise ValueError(
                 f"its {part or 'key'} lacks the declared field {missing[0]!r}; got "
-                f"{', '.join(given)!r:.500}; declare the columns that the table has"
+                f"{', '.join(given)!r:.500}; declare only columns that the table has"
             )
         meanings = written.meanings(part)
         return {
@@ -310,9 +311,9 @@ class _EnvelopeReader:
             return None
         if isinstance(value, str | bytes) and value in self._unavailable:
             raise ValueError(
-                f"field {name!r} has no value but the placeholder of one: PostgreSQL does not send "
-                "large values that did not change; set the table's REPLICA IDENTITY to "
-                "FULL, or leave the field out"
+                f"field {name!r} has only a placeholder instead of a value, because PostgreSQL "
+                "does not send large values that did not change; set the table's REPLICA "
+                "IDENTITY to FULL, or remove the field"
             )
         convert = self._converters.get((name, meaning))
         try:

@@ -115,7 +115,7 @@ def _lsns(source: Mapping[str, Any]) -> tuple[int, int]:
         ) from error
     lsn = own if source.get("lsn") is None else _number(source, "lsn")
     if lsn is None or lsn < 0 or (commit or 0) < 0:
-        raise ValueError(f"its source has the sequence {text!r:.100} and no LSN; expected one")
+        raise ValueError(f"its source has the sequence {text!r:.100} but no LSN; expected one")
     return commit or 0, lsn
 
 
@@ -136,8 +136,8 @@ def _server(source: Mapping[str, Any], server_ids: Collection[int]) -> str:
         return ""
     if not server_ids:
         raise ValueError(
-            f"it is a change of the server with the id {server}, and the format does not say whose "
-            f"binlog the connector reads; expected Debezium(…, server_ids=[{server}])"
+            f"it is a change of the server with the id {server}, but the format was not told "
+            f"whose binlog the connector reads; expected Debezium(…, server_ids=[{server}])"
         )
     return f"/{server}"
 
@@ -154,5 +154,5 @@ def _number(source: Mapping[str, Any], name: str, default: int | None = None) ->
 def _text(source: Mapping[str, Any], name: str) -> str:
     value = source.get(name)
     if not isinstance(value, str) or not value:
-        raise ValueError(f"its source has the {name} {value!r:.100}; expected a text")
+        raise ValueError(f"its source has the {name} {value!r:.100}; expected a string")
     return value

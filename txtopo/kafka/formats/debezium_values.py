@@ -219,7 +219,7 @@ def _bytes_of(meaning: ColumnMeaning, modes: Encodings) -> Convert:
         if not isinstance(value, str):
             raise _other(value, "bytes")
         if mode is None:
-            raise _other(value, "to be told how bytes are written: Debezium(…, binary='base64')")
+            raise _other(value, "an encoding of the bytes: Debezium(…, binary='base64')")
         try:
             if mode == "hex":
                 return bytes.fromhex(value)
@@ -258,7 +258,7 @@ def _timestamp_of(declared: str, meaning: ColumnMeaning, modes: Encodings) -> Co
     def to_microseconds(value: Any) -> object:
         if type(value) is int:
             if unit_ns is None:
-                raise _other(value, "to be told the unit: Debezium(…, times='microseconds')")
+                raise _other(value, "a unit: Debezium(…, times='microseconds')")
             if value * unit_ns % 1000:
                 raise _other(value, "whole microseconds")
             return value * unit_ns // 1000
@@ -285,7 +285,7 @@ def _moment(text: str) -> datetime.datetime:
 def _decimal_of(precision: int, scale: int, meaning: ColumnMeaning, modes: Encodings) -> Convert:
     if meaning.name == _DECIMAL:
         if meaning.scale is None:
-            raise ValueError("it is a Decimal whose schema has no scale")
+            raise ValueError("it is a decimal whose schema has no scale")
         unscaled: int | None = meaning.scale
     else:
         unscaled = scale if meaning.kind is None and modes.decimals == "precise" else None
@@ -329,7 +329,7 @@ def _number_of(value: Any, unscaled: int | None, digits: bool) -> decimal.Decima
         except decimal.InvalidOperation as error:
             raise _other(value, "a number") from error
     if isinstance(value, str):
-        raise _other(value, "to be told how decimals are written: Debezium(…, decimals='precise')")
+        raise _other(value, "an encoding of the decimals: Debezium(…, decimals='precise')")
     raise _other(value, "a number")
 
 

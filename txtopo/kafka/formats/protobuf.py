@@ -238,7 +238,7 @@ class Protobuf(SchemaFormat):
         name, message = _message_at(_file_of(found.schema_str), _indexes_of(ours))
         if name != self._name:
             raise ConfigError(
-                f"{what}, has another message in the place of {self._name!r}; got {name!r}; "
+                f"{what}, has a different message in the place of {self._name!r}; got {name!r}; "
                 "generate the class from the file that is registered",
                 subject=subject,
             )
@@ -378,7 +378,7 @@ def _setter_of(field: Any) -> Callable[[Any, Any], None]:
         if value is None:
             if not optional:
                 raise ValueError(
-                    f"field {name!r} is NULL, and its message cannot tell; make it optional"
+                    f"field {name!r} is NULL, which its message cannot express; make it optional"
                 )
         elif _is_json(field):
             ParseDict({name: json.loads(value)}, message)

@@ -99,16 +99,15 @@ class RegistryClient(SchemaRegistryClient):
             raise _meant(error, doing, self.shown, unknown) from error
         except Exception as error:  # a library of HTTP, of the user's choice, may raise anything
             raise InfrastructureError(
-                f"cannot {doing}: no answer that makes sense from {where}; got "
-                f"{type(error).__name__}: {text_of(error)}; is it down, or is this "
-                "another server?",
+                f"cannot {doing}: no usable answer from {where}; got {type(error).__name__}: "
+                f"{text_of(error)}; is it down, or is this another server?",
                 registry=self.shown,
             ) from error
         if not _is_whole(answer):
             self.clear_caches()  # type: ignore[no-untyped-call]  # they have it already
             raise InfrastructureError(
-                f"cannot {doing}: no answer that makes sense from {where}; got JSON without a "
-                "schema; is this another server?",
+                f"cannot {doing}: no usable answer from {where}; got JSON without a schema; is "
+                "this another server?",
                 registry=self.shown,
             )
         return answer
@@ -123,7 +122,7 @@ def _readable(schema: Schema) -> Schema:
     avro = schema.schema_type in (None, "AVRO") and schema.schema_str is not None
     if avro and (flaw := why_not_read(schema.schema_str)):
         raise ValueError(
-            f"the schema that it was written with is not read: {flaw}; a record could end the "
+            f"the schema that it was written with is refused: {flaw}; a record could crash the "
             "process"
         )
     return schema
@@ -146,14 +145,14 @@ def _meant(
         return UnknownSchema(f"cannot {doing}: {where} does not have it; got {said!r}")
     if status in _REFUSED:
         return AuthError(
-            f"{where} refused to {doing}; got {said!r}; expected credentials that may do it; look "
-            "at the setting basic.auth.user.info",
+            f"{where} refused to {doing}; got {said!r}; expected credentials with the right to do "
+            "it; check the setting basic.auth.user.info",
             registry=registry,
             got=said,
         )
     if status in _WRONG_SCHEMA:
         return ConfigError(
-            f"{where} refused to {doing}; got {said!r}; repair the schema, or change the "
+            f"{where} refused to {doing}; got {said!r}; fix the schema, or change the "
             "compatibility of the subject",
             registry=registry,
             got=said,

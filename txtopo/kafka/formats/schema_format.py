@@ -89,8 +89,8 @@ class SchemaFormat(RecordFormat):
         self._name, self._columns = name, tuple(columns)
         if not columns:
             raise ConfigError(
-                f"{name!r} of {kind} has no fields, so it can be no columns; got none; expected at "
-                "least one; read it as bytes",
+                f"{name!r} of {kind} has no fields to become columns; expected at least one; read "
+                "it as bytes",
                 name=name,
             )
         given = checked_settings(settings, kind)
@@ -154,7 +154,7 @@ class SchemaFormat(RecordFormat):
         for column in self.fields(part):
             if column.name not in fields.index:
                 raise FieldsError(
-                    f"{self!r} has the field {column.name!r}, which the tuples lack; got "
+                    f"{self!r} has the field {column.name!r}, but the tuples lack it; got "
                     f"{fields!r}",
                     field=column.name,
                 )
@@ -188,7 +188,7 @@ class SchemaFormat(RecordFormat):
             return self.once(lambda: self._writer(topic, part), "writer", topic, part)
         except UnknownSchema as error:
             raise ConfigError(
-                f"{error}; register a schema, or leave auto_register out", topic=topic
+                f"{error}; register a schema, or remove auto_register", topic=topic
             ) from error
 
     def _writer(self, topic: str, part: Part) -> Callable[[Tuple], bytes]:
@@ -203,7 +203,7 @@ class SchemaFormat(RecordFormat):
             except Exception as error:  # each library has its own for unfit values
                 raise ValueRefusedError(
                     f"a {part} cannot be written as {self!r}; got {tuple!r:.200} "
-                    f"({text_of(error)}); nothing of its batch was written; repair it in the bolt "
+                    f"({text_of(error)}); nothing of its batch was written; fix it in the bolt "
                     "above",
                     topic=topic,
                     column=part,
@@ -344,7 +344,8 @@ def checked_settings(settings: object, kind: str) -> Mapping[str, Setting]:
     timeout = settings.get("timeout", 1)
     if type(timeout) not in (int, float) or not timeout > 0:
         raise ConfigError(
-            f"setting 'timeout' of {kind} is wrong; got {timeout!r}; expected seconds, more than 0",
+            f"setting 'timeout' of {kind} is wrong; got {timeout!r}; expected a number of seconds "
+            "greater than 0",
             setting="timeout",
         )
     return settings

@@ -107,7 +107,7 @@ class Sending:
             raise EmitError(
                 f"{edge.source!r} emitted tuples to stream {edge.stream!r} that are too large to "
                 f"copy to all tasks of {edge.target!r}; got {batch.nbytes} bytes for {copies} "
-                "deliveries; expected less than 2 GiB in all; emit a reference to the value",
+                "deliveries; expected less than 2 GiB in total; emit a reference to the value",
                 component=edge.source,
                 stream=edge.stream,
             ) from error

@@ -186,10 +186,10 @@ class DeltaLog:
         version, before = positions(metadata)[1]
         if before and version > latest:
             raise OffsetRegression(
-                f"the Delta table at {self.uri!r} ends before the version up to which it was read; "
-                f"got {latest} as its latest version; expected at least {version}; was it deleted "
-                "and recreated, or restored from a copy? bring the earlier table back, or read "
-                "this one under a new topology id",
+                f"the Delta table at {self.uri!r} ends before the version up to which it was "
+                f"read; got {latest} as its latest version; expected at least {version}; was it "
+                "deleted and recreated, or restored from a copy? restore the earlier table, or "
+                "read this one under a new topology id",
                 version=version,
             )
         digest = _digest_of(metadata)
@@ -229,10 +229,10 @@ class DeltaLog:
 
     def _remade(self, version: int, expected: str, got: str | None) -> OffsetRegression:
         return OffsetRegression(
-            f"the Delta table at {self.uri!r} is another one than was read; got a log entry of "
+            f"the Delta table at {self.uri!r} is not the one that was read; got a log entry of "
             f"version {version} with the digest {got}; expected {expected}, as when its rows were "
-            "planned; was the table deleted and recreated, or restored from a copy? bring the "
-            "earlier table back, or read this one under a new topology id",
+            "planned; was the table deleted and recreated, or restored from a copy? restore the "
+            "earlier table, or read this one under a new topology id",
             version=version,
         )
 
@@ -241,9 +241,10 @@ class DeltaLog:
             read = self._bytes(version)
         except FileNotFoundError as error:
             raise SourceDataLost(
-                f"the log of {self.uri!r} lacks version {version}, which was to be read; expected "
-                "it to go back so far; delta.logRetentionDuration was too short for this topology; "
-                "raise it, and begin behind the gap with starting_version, under a new topology id",
+                f"the log of {self.uri!r} lacks version {version}, which was to be read next; "
+                "expected the log to go back that far; delta.logRetentionDuration was too short "
+                "for this topology; raise it, and begin after the gap with starting_version, "
+                "under a new topology id",
                 version=version,
             ) from error
         except OSError as error:
@@ -253,8 +254,8 @@ class DeltaLog:
         except (ValueError, KeyError, TypeError, AttributeError) as error:
             raise SourceDataLost(
                 f"the log of {self.uri!r} is damaged in version {version}; got {error!r:.200}; "
-                "expected one action of Delta in JSON a line; bring back a copy of the table that "
-                "is whole, or begin behind it with starting_version, under a new topology id",
+                "expected one Delta action in JSON on each line; restore an intact copy of the "
+                "table, or begin after it with starting_version, under a new topology id",
                 version=version,
             ) from error
 
@@ -284,12 +285,12 @@ class DeltaLog:
                     "changes without them"
                     if self.changes
                     else (
-                        "appended rows alone, since what was emitted cannot be taken back, unless "
-                        "changes='…' names a field that says which rows went"
+                        "appended rows only, because emitted rows cannot be taken back, unless "
+                        "changes='…' names a field that marks the removed rows"
                     )
                 )
                 raise SourceDataLost(
-                    f"version {version} of {self.uri!r} {what}; expected {expected}; begin behind "
+                    f"version {version} of {self.uri!r} {what}; expected {expected}; begin after "
                     f"it with starting_version={version + 1}, under a new topology id",
                     version=version,
                 )
@@ -299,7 +300,7 @@ class DeltaLog:
         removed, added = action.get("remove") or {}, action.get("add") or {}
         went = bool(removed) and removed.get("dataChange", True)
         if went and not self.changes:
-            return "took rows away (a delete, update, merge or overwrite)"
+            return "removed rows (a delete, update, merge or overwrite)"
         if added.get("deletionVector") or (went and removed.get("deletionVector")):
             return "has deletion vectors"
         if went and "partitionValues" not in removed:
@@ -358,9 +359,10 @@ def maps_columns(what: str, configuration: Mapping[str, str | None]) -> str:
     if mode == "none":
         return ""
     return (
-        f"{what} maps its columns to other names; got {_MAPPING}={mode!r}; expected a table "
-        "without column mapping, since its files are read by the names of their columns; write its "
-        "rows into a table without it, and read that one under a new topology id"
+        f"{what} maps its columns to different names; got {_MAPPING}={mode!r}; expected a table "
+        "without column mapping, because its files are read by the names of their columns; write "
+        "its rows into a table without column mapping, and read that table under a new topology "
+        "id"
     )
 
 

@@ -48,7 +48,7 @@ if TYPE_CHECKING:
 class DeltaTransactionalSpout(TransactionalSpout):
     """Reads the rows appended to a Delta table, or all of its changes, version by version.
 
-    Delivery: transactional. A batch is a range of files of the table's log, which a replay reads
+    Delivery: transactional. A batch is a range of files in the table's log, which a replay reads
     again. Each appended row is emitted in exactly one batch. If a file or a log entry is removed
     (VACUUM, ``delta.logRetentionDuration``) before its rows are committed, the run stops with
     ``SourceDataLost``; with ``OffsetRegression`` if the table is deleted and recreated, or an
@@ -56,11 +56,11 @@ class DeltaTransactionalSpout(TransactionalSpout):
 
     A version that deletes, updates or overwrites rows also stops the run, unless ``changes`` names
     a boolean field. Then each deleted row is emitted again, with true in that field; an updated row
-    is emitted as deleted in its old form, and in its new form. ``PersistentAggregate(…,
+    is emitted twice: its old form as deleted, and its new form. ``PersistentAggregate(…,
     retracted=that field)`` retracts deleted rows. The change data feed
-    (``delta.enableChangeDataFeed``) may be off. Batches are smaller if it is on: without it an
-    update rewrites a whole file, so the rows that it does not change are deleted and inserted as
-    well. With ``changes`` a version is never divided between batches.
+    (``delta.enableChangeDataFeed``) may be off. Batches are smaller if it is on: without it, an
+    update rewrites a whole file, so unchanged rows are deleted and inserted too. With ``changes``,
+    a version is never divided between batches.
 
     The driver plans versions that exist, from the log only. The tasks read the files with pyarrow,
     each file in one task; no JVM is needed. Columns are matched by name; a column that an older
@@ -72,7 +72,7 @@ class DeltaTransactionalSpout(TransactionalSpout):
         changes: Name of a boolean field, not of a column, that is true for deleted rows; None for a
             table to which rows are only appended.
         starting_version: The first version to read; 0 reads everything that was ever appended, as
-            far as the log has it.
+            far back as the log goes.
         batch_versions_max: Maximum versions of a batch.
         batch_files_max: Maximum files of a batch.
         batch_bytes_max: Maximum bytes of a batch; a larger file is a batch of its own.
@@ -169,8 +169,8 @@ def _opened(log: DeltaLog) -> DeltaTable:
         return DeltaTable(log.uri, storage_options=dict(log.options) or None)
     except TableNotFoundError as error:
         raise ConfigError(
-            f"there is no Delta table at {log.uri!r}; expected the folder that has _delta_log in "
-            "it; create the table before the topology starts",
+            f"there is no Delta table at {log.uri!r}; expected the folder that contains "
+            "_delta_log; create the table before the topology starts",
             table=log.uri,
         ) from error
 
@@ -186,8 +186,8 @@ def _check_fields(table: DeltaTable, fields: Fields, uri: str, changes: str | No
     found = {field.name: field.type for field in pa.schema(table.schema().to_arrow())}
     if changes in found:
         raise ConfigError(
-            f"changes names a column of {uri!r}; got {changes!r}; expected a name of your own, "
-            "since the field says which rows went",
+            f"changes names a column of {uri!r}; got {changes!r}; expected a new name, because "
+            "the field marks the removed rows",
             column=changes,
         )
     for field in fields.arrow_schema():
@@ -240,9 +240,9 @@ class DeltaEmitter(TransactionalEmitter):
             opened = self._log.filesystem().open_input_file(file.path)
         except FileNotFoundError as error:
             raise SourceDataLost(
-                f"file {file.path!r} of version {version} of {self._log.uri!r} is gone; expected "
-                "it, since its batch is planned and not committed; was the table vacuumed? bring "
-                "the file back, or begin behind it with starting_version, under a new topology id",
+                f"file {file.path!r} of version {version} of {self._log.uri!r} no longer exists, "
+                "but its batch is planned and not yet committed; was the table vacuumed? restore "
+                "the file, or begin after it with starting_version, under a new topology id",
                 version=version,
                 path=file.path,
             ) from error
@@ -309,9 +309,9 @@ class DeltaEmitter(TransactionalEmitter):
         field = f"field {bad.field!r} of " if bad.field is not None else ""
         return EmitError(
             f"cannot read {field}{place}file {file.path!r} of version {version} of "
-            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; leave "
-            "the field out; or take the batch out with quarantine, and append its rows, repaired, "
-            "as a new version; or begin behind it with starting_version, under a new topology id",
+            f"{self._log.uri!r}: {bad.reason}; expected {self._schema.names} as declared; remove "
+            "the field; or remove the batch with quarantine, and append its repaired rows as a "
+            "new version; or begin after it with starting_version, under a new topology id",
             version=version,
             path=file.path,
             row=row,
@@ -336,8 +336,8 @@ class DeltaDataFrameSpout(DataFrameTransactionalSpout):
     """A ``DeltaTransactionalSpout`` whose files Spark reads, for topologies of DataFrames.
 
     Delivery: transactional, like that spout. The driver takes the files of a batch from the log,
-    and Spark reads them as Parquet, so it needs no jars of Delta. Spark must reach the table under
-    the same path or URL.
+    and Spark reads them as Parquet, so Delta's jars are not needed. Spark must reach the table
+    under the same path or URL.
 
     Args:
         table: Path or URL of the table.
@@ -394,9 +394,9 @@ class _Read:
             if "PATH_NOT_FOUND" not in str(error):
                 raise
             raise SourceDataLost(
-                f"a file of {self._log.uri!r} is gone; expected it, since its batch is planned and "
-                "not committed; was the table vacuumed? bring the file back, or begin behind it "
-                f"with starting_version, under a new topology id; {str(error)[:500]}",
+                f"a file of {self._log.uri!r} no longer exists, but its batch is planned and not "
+                "yet committed; was the table vacuumed? restore the file, or begin after it with "
+                f"starting_version, under a new topology id; {str(error)[:500]}",
                 table=self._log.uri,
             ) from error
         return frame.selectExpr(*self._columns(partition, change))

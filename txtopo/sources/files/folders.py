@@ -173,8 +173,8 @@ def inside(base: str, path: str) -> str:
 
 def _twice(one: str, other: str, real: str) -> ConfigError:
     return ConfigError(
-        f"a files spout has a folder or file under two names, and would read it twice; got {one!r} "
-        f"and {other!r}, of which the second one is {real!r}; expected each file under one path; "
-        "give one of them",
+        f"a files spout has a folder or file under two names and would read it twice; got {one!r} "
+        f"and {other!r}, and the second one is {real!r}; expected each file under one path; pass "
+        "only one of them",
         path=other,
     )

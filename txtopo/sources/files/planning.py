@@ -308,7 +308,7 @@ class FilesCoordinator(TransactionalCoordinator):
         if not loops:
             return None
         more = f" and {len(loops) - 1} more" if len(loops) > 1 else ""
-        return f"link {loops[0]!r}{more} leads to a folder above it, and is not followed"
+        return f"link {loops[0]!r}{more} leads to a folder above it, so it is not followed"
 
     def _rest(self) -> _Amount:
         """Return the totals that were found and are not planned yet."""
@@ -457,11 +457,11 @@ def _moved(gone: list[str], new: list[str], found: list[SourceFile]) -> Topology
     )
     example = min(file.name for file in found)
     return TopologyChanged(
-        f"the files spout reads other folders than before; got {now}, where none of "
-        f"{len(found)} files was read, e.g. {example!r}; expected {before}, from "
-        "which it has read; were the files moved, or is it the same folder under another path? a "
-        "file is known by its path, so all would be read again: bring them back, or put a link in "
-        "the old place, and give the path as before; if these are other files, give the earlier "
+        f"the files spout reads different folders than before; got {now}, where none of "
+        f"{len(found)} files was read, e.g. {example!r}; expected {before}, which it read before; "
+        "were the files moved, or is it the same folder under another path? a file is identified "
+        "by its path, so all of them would be read again: move them back, or put a link in the "
+        "old place and pass the same path as before; if these are other files, pass the earlier "
         "paths as well, or start once with Config(allow_change=['source'])",
         changes=(f"folders of a files spout: {before} before, {now} now",),
     )
@@ -593,8 +593,8 @@ class Cursor:
             self._recent_files[digest] = file
         if changed:
             text = (
-                "%d files were changed after they were read, such as %r; they are not read again, "
-                "nor is what was appended to them; write new rows into files of other names"
+                "%d files were changed after they were read, such as %r; neither they nor what "
+                "was appended to them is read again; write new rows into files with new names"
             )
             _logger.warning(text, len(changed), min(changed))
 
@@ -602,8 +602,8 @@ class Cursor:
         ahead = [file for file in new if self._is_ahead(file)]
         if ahead:
             text = (
-                "%d files have a time in the future, such as %r; they are read as any other; is "
-                "the clock of a writer wrong?"
+                "%d files have a time in the future, such as %r; they are read like any other "
+                "file; is the clock of a writer wrong?"
             )
             _logger.warning(text, len(ahead), min(file.name for file in ahead))
 
@@ -703,11 +703,11 @@ class Cursor:
         marked = "time" if self._mark.place[0] else "name"
         if self._mark.mtime_ns and marked != self._order:
             raise TopologyChanged(
-                f"a files spout cannot read in another order than before, with more than "
-                f"{RECENT_FILES_MAX} files read; got order={self._order!r}; expected "
-                f"order={marked!r}, in which {self._mark.count} earlier files were read that the "
-                "position does not name one by one; give the order as before, or the topology "
-                "another id, under which it starts over",
+                "a files spout cannot change its order once it has read more than "
+                f"{RECENT_FILES_MAX} files; got order={self._order!r}; expected order={marked!r}, "
+                f"in which {self._mark.count} earlier files were read that the position does not "
+                "list one by one; use the same order as before, or give the topology another id, "
+                "under which it starts over",
                 changes=(f"order of a files spout: {marked} before, {self._order} now",),
             )
         below = {
@@ -752,11 +752,11 @@ class Cursor:
         assert self._mark is not None
         return PromiseError(
             f"cannot tell which files were read; got {len(names)} files that came or were renamed "
-            f"since the last listing, e.g. {min(names)!r}, with a time and a name as of the "
-            f"{self._mark.count} that were read first, which the position does not name one by "
-            "one; expected files with a new time, or names behind those that were read; if they "
-            "were never read, touch them, or start once with Config(allow_change=['source']), "
-            "which reads them; if they were read, move them away",
+            f"since the last listing, e.g. {min(names)!r}, with a time and a name among the "
+            f"{self._mark.count} that were read first, which the position does not list one by "
+            "one; expected files with a new time, or with names after those that were read; if "
+            "they were never read, touch them, or start once with "
+            "Config(allow_change=['source']), which reads them; if they were read, move them away",
             count=len(names),
         )
 

@@ -61,13 +61,13 @@ COUNTED_BYTES_MAX = 256 * 1024 * 1024
 # Once a batch is planned with a file, its size and time must not change, since repairing it in
 # place would change rows that may have been written.
 REMEDY = (
-    "declare other fields; or leave the file as it is, take its batch out with quarantine, and "
-    "write the rows of the batch, repaired, into a file with another name"
+    "declare other fields; or leave the file as it is, remove its batch with quarantine, and "
+    "write the repaired rows of the batch to a file with another name"
 )
 _ASIDE = "set such records aside with dead_letters= (which needs allow_change once); "
 
 # What to do about a record that was set aside.
-_AGAIN = "write it, repaired, into a file with another name"
+_AGAIN = "write the repaired file under another name"
 
 # Counting stops inside a block, and the rest of the block is read again for the next batch; so
 # these blocks are smaller.
@@ -338,8 +338,8 @@ def parquet_rows(source: FileSource, file: SourceFile) -> int:
             return int(pq.read_metadata(opened).num_rows)
     except pa.ArrowInvalid as error:
         raise EmitError(
-            f"file {file.name!r} is not a Parquet file: {error}; expected one; repair the file, or "
-            "move it out of the folder",
+            f"file {file.name!r} is not a Parquet file: {error}; repair the file, or move it out "
+            "of the folder",
             path=file.name,
         ) from error
     except OSError as error:

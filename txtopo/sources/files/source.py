@@ -97,8 +97,8 @@ class FileSource:
             root = _root(path)
             if self.filesystem.get_file_info(root).type == fs.FileType.NotFound:
                 raise ConfigError(
-                    f"input of the files spout is not there; got {path!r}; expected the "
-                    f"folder or file {root!r} to exist; create it before the topology starts",
+                    f"the input {path!r} of the files spout does not exist; expected the folder "
+                    f"or file {root!r} to exist; create it before the topology starts",
                     path=path,
                 )
         check_apart(map(_root, self._paths), self.filesystem)
@@ -184,7 +184,7 @@ class FileSource:
         return kind(
             f"file {file.name!r} of a planned batch is {what}; expected {file.size} bytes of "
             f"{file.mtime_ns} ns, as it was when the batch was planned; restore it unchanged, "
-            "with its time; or take the batch out with quarantine, and write its rows into a file "
+            "with its time; or remove the batch with quarantine, and write its rows to a file "
             "with another name",
             path=file.name,
         )
@@ -231,7 +231,7 @@ class FileSource:
             if path not in self._twice:
                 text = (
                     "a files spout lists one folder as %r and, by a link, as %r, and reads its "
-                    "files under both names; take the link away, or give one of them as a path"
+                    "files under both names; remove the link, or pass only one of them as a path"
                 )
                 _logger.warning(text, other, path)
         # Replaced and never changed, since pages read it from other threads.
@@ -339,7 +339,7 @@ class FileFormat:
             )
         if self.name == "text" and [field.type for field in fields] != ["string"]:
             raise ConfigError(
-                f"a text file has one field, its lines; got {fields!r}; expected e.g. "
+                f"a text file has exactly one field, for its lines; got {fields!r}; expected e.g. "
                 'Fields("line string")',
                 setting="fields",
             )
@@ -421,7 +421,9 @@ def _opened(
         parsed = [fs.FileSystem.from_uri(path) for path in paths]
         if any(other != parsed[0][0] for other, _ in parsed):
             raise ConfigError(
-                f"paths lie on different filesystems; got {paths!r}; expected one", setting="paths"
+                f"the paths are on different filesystems; got {paths!r}; expected the same "
+                "filesystem for all",
+                setting="paths",
             )
         return parsed[0][0], _spelled(parsed[0][0], [path.rstrip("/") for _, path in parsed])
     local = fs.LocalFileSystem()

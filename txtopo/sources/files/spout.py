@@ -39,18 +39,18 @@ class FilesTransactionalSpout(TransactionalSpout):
 
     Files are read in the order of their names (or times). A file that appears later is read after
     those that were found before, even if its name sorts before theirs. A file must be complete when
-    it appears under its name, since it is read only once, however often it changes afterwards.
-    Write it elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
+    it appears under its name, because it is read only once, even if it changes afterwards. Write it
+    elsewhere, or under a name that begins with ``_`` or ``.``, and rename it.
     :mod:`txtopo.sources.files.planning` explains how the spout knows which files were read.
 
-    A file is identified by its path; links in it are not resolved. A folder that is given under two
-    names is refused. A link in a folder that leads to it or to a folder above is not followed. The
+    A file is identified by its path; links in it are not resolved. A folder given under two names
+    is refused. A link in a folder that points to that folder or to a parent is not followed. The
     run ends with ``TopologyChanged`` if other folders replace those that were read, and none of the
     files in them was read: they may be the same files, moved. If they are other files, keep the
     earlier paths in the list as well, or start once with ``Config(allow_change=['source'])``.
 
-    ``Progress.lag`` shows how many ``files`` and ``bytes`` were found and are not read yet. The
-    files are listed again when all files found before are planned, and while a batch waits for
+    ``Progress.lag`` shows how many ``files`` and ``bytes`` were found but not read yet. The files
+    are listed again once all files found so far are planned, and while a batch waits for
     ``Pace(min_batch_rows=…)``.
 
     Batches are planned in the driver, from sizes and times only. A limit in rows makes the driver
@@ -64,9 +64,9 @@ class FilesTransactionalSpout(TransactionalSpout):
     ISO 8601, as ``txtopo state export`` writes them.
 
     Args:
-        paths: A folder (with all below it), a file, a glob (``**`` crosses folders), or several;
-            local, or URLs such as ``s3://bucket/folder``.
-        fields: The fields; for text one string.
+        paths: A folder (including subfolders), a file, a glob (``**`` crosses folders), or several
+            of these; local, or URLs such as ``s3://bucket/folder``.
+        fields: The fields; for text, one string.
         format: ``"csv"``, ``"json"`` (one object per line), ``"text"`` or ``"parquet"``.
         batch_rows_max: Maximum rows of a batch.
         batch_bytes_max: Maximum bytes of a batch; 64 MiB if no limit is given.
@@ -75,9 +75,9 @@ class FilesTransactionalSpout(TransactionalSpout):
             partitions, the driver reads nothing to plan it.
         partitions: The number of parts of a batch; by default the tasks of the spout.
         filesystem: A ``pyarrow.fs.FileSystem`` or its URL; None for local paths and URLs.
-        order: ``"name"``, or ``"time"`` (of change, then name).
+        order: ``"name"``, or ``"time"`` (modification time, then name).
         header: CSV: whether each file begins with the names of its columns.
-        delimiter: CSV: what separates values.
+        delimiter: CSV: the separator of values.
         null_values: CSV: unquoted texts that mean NULL.
         multiline: CSV: whether a quoted value may contain line breaks. Then a file is in one batch
             as a whole, whatever the limits, and one task reads it.
@@ -157,23 +157,22 @@ MessageId = tuple[str, int]
 
 
 class FileSpout(Spout):
-    """Emits each line of some text files, and again when it fails. The files must not change.
+    """Emits each line of some text files, and re-emits it if it fails. The files must not change.
 
-    Delivery: at least once. It stores no position: a new run, and a lost task, begin at the first
-    line again. With several tasks, each reads its own files.
+    Delivery: at least once. It stores no position: a new run, and a task that was lost, start again
+    at the first line. With several tasks, each reads its own files.
 
     Lines are kept in memory until they are acked, so set
     ``AtLeastOnceConfig.max_spout_pending``.
 
     Args:
         paths: A file, a pattern such as ``logs/*.txt`` (``**`` crosses folders), or several of
-            them. A file that has several of the names, or matches several patterns, is read once.
+            them. A file that is listed or matched several times is read once.
         encoding: Encoding of the files; a line must end with the byte 0x0A in it.
 
     Raises:
-        ConfigError: An argument is wrong, or a path is a folder when the run starts; repair it.
-        SourceDataLost: A file that is named does not exist, or no file matches, when the run
-            starts.
+        ConfigError: An argument is wrong, or, when the run starts, a path is a folder; repair it.
+        SourceDataLost: When the run starts, a named file does not exist, or no file matches.
         FieldsError: A line cannot be decoded; it ends the run.
     """
 
@@ -193,7 +192,7 @@ class FileSpout(Spout):
         if not files:
             raise SourceDataLost(
                 f"spout {context.component_id!r} found no file; got {', '.join(self._paths)}; "
-                "expected paths or patterns of files that exist; look at the working directory",
+                "expected paths or patterns of existing files; check the working directory",
                 component=context.component_id,
                 got=tuple(self._paths),
             )
@@ -233,8 +232,8 @@ class FileSpout(Spout):
             return [path]
         if not glob.has_magic(path):
             raise SourceDataLost(
-                f"a FileSpout found no file {path!r}; expected one that exists; look at its "
-                f"spelling and at the working directory, {os.getcwd()!r}",
+                f"a FileSpout found no file {path!r}; expected an existing file; check its "
+                f"spelling and the working directory, {os.getcwd()!r}",
                 path=path,
             )
         return [name for name in glob.glob(path, recursive=True) if not os.path.isdir(name)]
@@ -252,7 +251,7 @@ class FileSpout(Spout):
         except UnicodeDecodeError as error:
             raise FieldsError(
                 f"line {number} of {path} cannot be decoded; got {line[:80]!r}; expected "
-                f"{self._encoding}; give FileSpout(…, encoding=…)",
+                f"{self._encoding}; pass FileSpout(…, encoding=…)",
                 path=path,
                 line=number,
             ) from error

@@ -95,8 +95,8 @@ def check_key(key: str, fields: Fields, start_after: object) -> str:
     if kind not in KEY_TYPES:
         got = f"{key!r}, which is not a field" if kind is None else f"{key!r}, a {kind}"
         raise ConfigError(
-            f"the key of a query is wrong; got {got}; expected one of the fields, which is a "
-            f"whole number, a date or a timestamp; the fields are {fields}",
+            f"the key of a query is wrong; got {got}; expected a field that is a whole number, a "
+            f"date or a timestamp; the fields are {fields}",
             key=key,
         )
     if start_after is not None and type(start_after) is not KEY_TYPES[kind]:

@@ -268,9 +268,9 @@ class QueryCoordinator(TransactionalCoordinator):
         if not count or (after is not None and comparable(end) <= comparable(after)):
             raise SourceDataLost(
                 f"rows of {source.query!r:.100} cannot be counted by {source.key!r}; got {count} "
-                f"rows behind {after} up to {end}, which is the key of a row behind {after}; "
-                "expected that row at least; was it deleted just now? else the database "
-                f"compares the column in another way than a {source.kind}; convert it by a query",
+                f"rows after {after} up to {end}, which is the key of a row after {after}; "
+                "expected at least that row; was it just deleted? otherwise the database "
+                f"compares the column differently from a {source.kind}; convert it in the query",
                 query=source.query,
             )
         return end, count
@@ -282,7 +282,7 @@ class QueryCoordinator(TransactionalCoordinator):
         if connection.execute(select(key).where(key.is_(None)).limit(1)).all():
             raise wrong(
                 f"the key {source.key!r} of {source.query!r:.100} is NULL in some rows, which "
-                "would never be read; expected NOT NULL; leave them out by a query",
+                "would never be read; expected NOT NULL; exclude them in the query",
                 key=source.key,
             )
 
@@ -342,13 +342,13 @@ class QueryCoordinator(TransactionalCoordinator):
         told, self._ahead = self._ahead is not None, newest
         if not told:
             text = (
-                "%s; is the clock of a writer wrong, or of the database? if these are local times, "
-                "give max_ahead_s the seconds by which they are ahead of UTC"
+                "%s; is the clock of a writer wrong, or of the database? if these are local "
+                "times, set max_ahead_s to the seconds by which they are ahead of UTC"
             )
             if self._source.kind == "date":
                 text = (
-                    "%s; if all rows of a date are inserted at once, give max_ahead_s 86,400, and "
-                    "if these are local dates, the seconds by which they are ahead of UTC"
+                    "%s; if all rows of a date are inserted at once, set max_ahead_s to 86,400; "
+                    "if these are local dates, to the seconds by which they are ahead of UTC"
                 )
             _logger.warning(text, self.held_back(), extra=self._about)
 
@@ -406,11 +406,11 @@ class QueryCoordinator(TransactionalCoordinator):
         where = f"before {gap.high}" if gap.low is None else f"between {gap.low} and {gap.high}"
         read = "which was read first" if gap.low is None else "which were read"
         raise OffsetRegression(
-            f"rows of {source.query!r:.100} came with keys that count as read; got "
-            f"{source.key} {first}, {where}, {read}; expected "
-            f"keys behind {planned.upto}; was {gap.high} given by hand, far ahead of its sequence, "
-            "or is settle_s shorter than the transactions that insert rows? give such rows keys "
-            f"behind {planned.upto}, and let the sequence continue there",
+            f"rows of {source.query!r:.100} appeared with keys that count as read; got "
+            f"{source.key} {first}, {where}, {read}; expected keys after {planned.upto}; was "
+            f"{gap.high} set by hand, far ahead of its sequence, or is settle_s shorter than the "
+            f"transactions that insert rows? give such rows keys after {planned.upto}, and let "
+            "the sequence continue from there",
             query=source.query,
         )
 
@@ -420,11 +420,11 @@ class QueryCoordinator(TransactionalCoordinator):
             return
         source = self._source
         raise OffsetRegression(
-            f"rows of {source.query!r:.100} came with the last key that was read, and count as "
-            f"read; got {count} rows of {source.key} {planned.upto}; expected at most "
+            f"rows of {source.query!r:.100} appeared with the last key that was read, and count "
+            f"as read; got {count} rows with {source.key} {planned.upto}; expected at most "
             f"{planned.at_upto}, which were read; is settle_s shorter than the time in which rows "
-            f"of one key are inserted? give such rows keys behind {planned.upto}, and the spout a "
-            "longer settle_s, or a key that no two rows have",
+            f"of one key are inserted? give such rows keys after {planned.upto}, and give the "
+            "spout a longer settle_s, or a key that no two rows share",
             query=source.query,
         )
 
@@ -460,10 +460,10 @@ class QueryCoordinator(TransactionalCoordinator):
             return
         if self._newest is None or comparable(before) > comparable(self._newest):
             raise SourceDataLost(
-                f"rows of {self._source.query!r:.100} are gone that were not read; got "
-                f"{self._newest} as the largest {self._source.key!r}, which was {before}; expected "
-                "rows to stay until they are committed; bring them back, or begin again with "
-                "start_after, under a new topology id",
+                f"rows of {self._source.query!r:.100} disappeared before they were read; got "
+                f"{self._newest} as the largest {self._source.key!r}, which was {before}; "
+                "expected rows to stay until they are committed; restore them, or begin again "
+                "with start_after, under a new topology id",
                 query=self._source.query,
             )
 
@@ -485,19 +485,19 @@ class QueryCoordinator(TransactionalCoordinator):
         if self._replaced:
             raise OffsetRegression(
                 f"the file of {source.query!r:.100} was replaced by one that ends before the "
-                f"position; got {newest} as the largest {source.key!r}; expected keys behind "
-                f"{position}, up to which it was read; was it restored from a backup? rows that "
-                "come now get keys that count as read; bring the newer file back, or begin again "
-                "under another topology id; if only rows that were read are missing, start again",
+                f"position; got {newest} as the largest {source.key!r}; expected keys after "
+                f"{position}, up to which it was read; was it restored from a backup? new rows "
+                "get keys that count as read; restore the newer file, or begin again under "
+                "another topology id; if only rows that were read are missing, start again",
                 query=source.query,
             )
         if was_empty:
             raise OffsetRegression(
-                f"{source.query!r:.100} was empty and was filled with keys that count as read; got "
-                f"{newest} as the largest {source.key!r}; expected keys behind {position}, up to "
-                "which it was read; let keys continue when a table is emptied (TRUNCATE … CONTINUE "
-                "IDENTITY, AUTOINCREMENT of SQLite) and give the rows new ones, or begin again "
-                "under another topology id",
+                f"{source.query!r:.100} was emptied and filled again with keys that count as "
+                f"read; got {newest} as the largest {source.key!r}; expected keys after "
+                f"{position}, up to which it was read; let keys continue when a table is emptied "
+                "(TRUNCATE … CONTINUE IDENTITY, AUTOINCREMENT of SQLite) and give the rows new "
+                "ones, or begin again under another topology id",
                 query=source.query,
             )
         if not self._warned:

@@ -91,9 +91,9 @@ class QueryEmitter(TransactionalEmitter):
             yield from result.partitions()
         except (ValueError, TypeError, OverflowError, ArithmeticError) as error:
             raise EmitError(
-                f"rows of {self._source.query!r:.100} with {self._source.key} behind {after} up to "
-                f"{upto} cannot be read ({error}); expected {self._source.fields!r}; repair "
-                "the rows or the fields",
+                f"rows of {self._source.query!r:.100} with {self._source.key} after {after} up to "
+                f"{upto} cannot be read ({error}); expected {self._source.fields!r}; repair the "
+                "rows or the fields",
                 query=self._source.query,
             ) from error
 
@@ -131,8 +131,8 @@ class QueryEmitter(TransactionalEmitter):
         late = found > expected
         what = "rows came late (settle_s is too short);" if late else "rows were deleted;"
         return SourceDataLost(
-            f"rows of {self._source.query!r:.100} with {self._source.key!r} behind {after} up to "
+            f"rows of {self._source.query!r:.100} with {self._source.key!r} after {after} up to "
             f"{upto} have changed since their batch was planned; got {found} rows; expected "
-            f"{expected}; {what} give the table back what it had, and late rows a new key",
+            f"{expected}; {what} restore the rows of the table, and give late rows a new key",
             query=self._source.query,
         )

@@ -116,14 +116,14 @@ class QuerySource:
         way = "or begin again under another topology id"
         if "key" not in wrong:
             way = (
-                "if the rows behind the position are the next ones of the new query, start with "
+                "if the rows after the position are the next ones of the new query, start with "
                 f"Config(allow_change=['source']) until a batch is planned; {way}"
             )
         raise TopologyChanged(
-            f"the stored position is one of another {' and another '.join(wrong)}; got "
+            f"the stored position belongs to another {' and another '.join(wrong)}; got "
             f"{', '.join(f'the {name} {identity[name]!r}' for name in wrong)}; expected "
-            f"{', '.join(f'{planned.get(name)!r}' for name in wrong)}, by which it was planned; "
-            f"give the old one back; {way}",
+            f"{', '.join(f'{planned.get(name)!r}' for name in wrong)}, with which it was planned; "
+            f"restore the old one; {way}",
             changes=tuple(f"{name} of the query spout" for name in wrong),
         )
 
@@ -200,7 +200,7 @@ class QuerySource:
                 ) from error
             raise SourceDataLost(
                 f"{self.query!r:.100} cannot be read: {error.orig}; expected columns "
-                f"{', '.join(self.fields.names)}; was the table changed, or a right taken away?",
+                f"{', '.join(self.fields.names)}; was the table changed, or a privilege revoked?",
                 query=self.query,
             ) from error
 
@@ -208,7 +208,7 @@ class QuerySource:
         """Return the error for a value that the driver or the database refuses."""
         return (
             f"a value of {self.query!r:.100} cannot be read: {error.orig}; expected "
-            f"{self.fields!r}; repair the row, or leave it out by a query"
+            f"{self.fields!r}; repair the row, or exclude it in the query"
         )
 
     def checked(self, key: Any, wrong: type[ConfigError | EmitError] = ConfigError) -> Key | None:
@@ -218,8 +218,8 @@ class QuerySource:
             return cast("Key | None", key)
         raise wrong(
             f"the key {self.key!r} of {self.query!r:.100} is not a {self.kind}; got {key!r}, a "
-            f"{type(key).__name__}; expected {EXPECTED[expected]}; declare the field as the "
-            "column is, or convert it by a query: (SELECT CAST(… AS …) …)",
+            f"{type(key).__name__}; expected {EXPECTED[expected]}; declare the field with the "
+            "type of the column, or convert it in the query: (SELECT CAST(… AS …) …)",
             key=self.key,
         )
 
@@ -261,9 +261,9 @@ class QuerySource:
         found = connection.execute(select(key).where(~fit).limit(1)).scalar()
         if found is not None:
             raise wrong(
-                f"column {self.key!r} of {self.query!r:.100} has a value that SQLite would not "
-                "compare rightly, since it compares texts as texts; "
-                f"got {found!r:.100}; expected {expected}",
+                f"column {self.key!r} of {self.query!r:.100} has a value that SQLite would "
+                f"compare wrongly, because it compares text as text; got {found!r:.100}; expected "
+                f"{expected}",
                 column=self.key,
             )
 
@@ -299,8 +299,9 @@ class QuerySource:
             if kind == _MYSQL_TIMESTAMP and field.type == "timestamp_ntz":
                 raise EmitError(
                     f"column {field.name!r} of {self.query!r:.100} is a TIMESTAMP, which is a "
-                    "moment; got a timestamp_ntz, which has no zone; expected a timestamp; declare "
-                    "it so, or convert it by a query: (SELECT CAST(… AS DATETIME(6)) …)",
+                    "moment; got a timestamp_ntz, which has no zone; expected a timestamp; "
+                    "declare it as one, or convert it in the query: (SELECT CAST(… AS "
+                    "DATETIME(6)) …)",
                     column=field.name,
                 )
         return [

@@ -24,9 +24,9 @@ from txtopo.tuples import Fields
 class QueryTransactionalSpout(TransactionalSpout):
     """Reads the rows of a SQL table or query in the order of a growing key, with SQLAlchemy.
 
-    Delivery: transactional. A batch is a range of keys together with its number of rows. If a task
-    finds another number of rows in its part of the range, the run stops with ``SourceDataLost``. It
-    also stops when unread rows at the end of the table are gone. Rows must not be changed, nor
+    Delivery: transactional. A batch is a range of keys, with its number of rows. If a task finds
+    another number of rows in its part of the range, the run stops with ``SourceDataLost``. It also
+    stops if unread rows at the end of the table have disappeared. Rows must not be changed, nor
     deleted before their batch is committed. Each row is then emitted in exactly one batch, on one
     condition, which applies to every reader of a table:
 
@@ -34,24 +34,24 @@ class QueryTransactionalSpout(TransactionalSpout):
     sequence, an identity column or ``now()`` assigns a key when a row is inserted, but others see
     the row only when its transaction is committed. If a larger key was read before that, the row
     would be skipped, and nothing could notice. So the spout reads up to a key only when it has seen
-    the key for ``settle_s`` seconds. Set it to more seconds than the longest transaction that
-    inserts rows takes; and if several rows have one key, to more than the time between the first
-    and the last of them. 0 is right if the table no longer grows, or if only one transaction at a
-    time inserts.
+    the key for ``settle_s`` seconds. Set it to more than the duration of the longest transaction
+    that inserts rows; if several rows have the same key, also to more than the time between the
+    first and the last of them. 0 is correct if the table no longer grows, or if only one
+    transaction inserts at a time.
 
-    A key that is a time is read when the time has come, by the clock of the database in UTC: a row
-    of a writer whose clock is ahead waits, and a warning, the page and the metrics report it. A
-    date has come when its day is over. A number is read however far it is ahead. If rows are then
-    added with lower numbers that count as read, or with the last key that was read, the run ends
-    with ``OffsetRegression``.
+    If the key is a time, a row is read once that time has passed by the database's clock, in UTC; a
+    date has passed when its day is over. If a writer's clock is ahead, its rows wait, and a
+    warning, the page and the metrics report it. A number is read however large it is. If rows are
+    later added with lower numbers, which count as read, or with the last key that was read, the run
+    ends with ``OffsetRegression``.
 
     Ranges are planned in the driver; the tasks divide a batch and read it. Rows are read in the
     order of the key, so create an index on it. Rows of equal keys stay in one batch, in no
     particular order.
 
     Rows may be deleted once they are committed, but a key that was read must never be reused: if a
-    table is emptied, its keys must continue behind it. The position belongs to the key and the
-    query, and the run stops with ``TopologyChanged`` if the topology has another key or query.
+    table is emptied, its keys must continue after the last one. The position belongs to the key and
+    the query, and the run stops with ``TopologyChanged`` if the topology has another key or query.
 
     Sessions in PostgreSQL, MariaDB and MySQL are in UTC, whatever the zone of the server is. Times
     without a zone that become a ``timestamp`` are taken as UTC, from every database.
@@ -61,14 +61,15 @@ class QueryTransactionalSpout(TransactionalSpout):
 
     Args:
         url: The database, as a URL of SQLAlchemy; the driver is chosen for PostgreSQL and MariaDB.
-            The URL travels to the tasks with its password.
+            The URL is sent to the tasks, with its password.
         query: A table or view, as ``name`` or ``schema.name``, or a ``SELECT`` in parentheses. The
             database should be able to search a ``SELECT`` by the key.
         key: Name of the growing field: a whole number, a date or a timestamp; never NULL.
         fields: The columns to emit, including the key.
-        settle_s: How many seconds a key must have been visible before it is read.
-        start_after: Start after this key (exclusive); None starts with the first row.
-        batch_rows_max: Maximum rows of a batch; exceeded only to keep rows of equal keys together.
+        settle_s: How many seconds a key must have been visible before its row is read.
+        start_after: Start after this key (exclusive); None starts at the first row.
+        batch_rows_max: Maximum rows of a batch, exceeded only to keep rows with equal keys
+            together.
         max_ahead_s: How many seconds a key that is a time may be ahead of the database's clock and
             still be read: the offset of local times from UTC, if keys are local times; 86,400 if
             all rows of a date are inserted at once. None for any number, if the table no longer
@@ -107,8 +108,9 @@ class QueryTransactionalSpout(TransactionalSpout):
             )
         if isinstance(settle_s, bool) or not isinstance(settle_s, int | float) or not settle_s >= 0:
             raise ConfigError(
-                f"settle_s of a query is wrong; got {settle_s!r}; expected seconds: more than the "
-                "longest transaction that inserts rows takes, or 0 if there is one at a time",
+                f"settle_s of a query is wrong; got {settle_s!r}; expected a number of seconds "
+                "greater than the duration of the longest transaction that inserts rows, or 0 if "
+                "only one runs at a time",
                 setting="settle_s",
             )
         _check_ahead(max_ahead_s)
@@ -167,7 +169,7 @@ def _check_ahead(max_ahead_s: object) -> None:
     number = isinstance(max_ahead_s, int | float) and not isinstance(max_ahead_s, bool)
     if max_ahead_s is not None and not (number and cast("float", max_ahead_s) >= 0):
         raise ConfigError(
-            f"max_ahead_s of a query is wrong; got {max_ahead_s!r}; expected seconds by which a "
-            "key may be ahead of the database's clock in UTC, or None for any",
+            f"max_ahead_s of a query is wrong; got {max_ahead_s!r}; expected the seconds by which "
+            "a key may be ahead of the database's clock in UTC, or None for any",
             setting="max_ahead_s",
         )

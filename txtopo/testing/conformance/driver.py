@@ -400,7 +400,7 @@ class StoreFixtures:
             f"{1000 * pace.key_s:.3f} ms a key; {extent.histories:,} histories, {extent.keys:,} "
             f"keys, {extent.many:,} rows in bulk"
         )
-        return line if self.long or is_long() else f"{line}; {SWITCH}=1 for more"
+        return line if self.long or is_long() else f"{line}; set {SWITCH}=1 for more"
 
     @pytest.fixture
     def drive(self) -> Iterator[Drive]:

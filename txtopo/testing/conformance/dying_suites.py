@@ -189,8 +189,8 @@ class Survivor:
         last = self.txid + self.members
         with self._next() as store:
             assert (store.ledger.txid, store.ledger.writer_epoch) == (last, self.epoch - 1), (
-                "the write of another process is not there; a factory whose stores are in the "
-                "memory of a process says so: shared_by_processes = False"
+                "the write of another process is missing; a factory whose stores are in the "
+                "memory of a process must declare shared_by_processes = False"
             )
             self.txid, self.contents = last, self.batches.of(last)[1](self.contents)
             assert store.contents() == self.contents

@@ -55,7 +55,7 @@ class MapFixtures:
                 request,
                 f"{cls.__name__}: about {whole_s:.0f} s, at {1000 * put_s:.1f} ms a put and "
                 f"{1000 * key_s:.3f} ms a key; {cls._keys:,} keys in a call"
-                + ("" if long else f"; {SWITCH}=1 for more"),
+                + ("" if long else f"; set {SWITCH}=1 for more"),
             )
         return cls._keys
 

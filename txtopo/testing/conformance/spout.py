@@ -274,7 +274,7 @@ class SpoutChangeSuite(SpoutFixtures):
         driver = start()
         next_batches(source, driver)
         if not driver.repeatable:
-            pytest.skip("an opaque spout may bring another batch")
+            pytest.skip("an opaque spout may deliver another batch")
         intake.lose(0)
 
         with pytest.raises(SourceDataLost):

@@ -15,13 +15,15 @@ SHOWN_FAILURES_MAX = 10
 
 @click.command()
 @click.option("--seed", type=int, help="Run only this seed and print its trace if it fails.")
-@click.option("--first", type=int, default=0, show_default=True, help="First seed of many.")
-@click.option("--seeds", type=int, default=300, show_default=True, help="How many seeds.")
-@click.option("--processes", type=int, default=1, show_default=True, help="How many at a time.")
-@click.option("--without", multiple=True, metavar="KIND", help="Leave a kind of fault out.")
+@click.option("--first", type=int, default=0, show_default=True, help="The first seed.")
+@click.option("--seeds", type=int, default=300, show_default=True, help="The number of seeds.")
+@click.option(
+    "--processes", type=int, default=1, show_default=True, help="The number of seeds at a time."
+)
+@click.option("--without", multiple=True, metavar="KIND", help="Omit a kind of fault.")
 @click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help="Change a setting.")
 @click.option("--trace", is_flag=True, help="Print every event of the seed.")
-@click.option("--shrink", "smaller", is_flag=True, help="Look for a smaller scenario that fails.")
+@click.option("--shrink", "smaller", is_flag=True, help="Search for a smaller scenario that fails.")
 @click.option("--report", type=click.Path(path_type=Path), help="Write the report to this file.")
 def main(
     seed: int | None,

@@ -68,11 +68,11 @@ def progress_html(progress: Progress) -> str:
         markup.pairs(
             [
                 ("rows", progress.rows),
-                ("rows in all", progress.rows_total),
+                ("rows in total", progress.rows_total),
                 ("rows per second", progress.rows_per_second),
                 ("processing, s", progress.processing_s),
                 ("commit, s", progress.commit_s),
-                ("failures in all", progress.failures_total),
+                ("failures in total", progress.failures_total),
                 ("in flight", len(progress.pending)),
                 *((f"lag of {id}", count) for id, count in _furthest(progress.lag)),
                 *((f"tuples of {id}", count) for id, count in progress.tuples.items()),

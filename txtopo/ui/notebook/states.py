@@ -36,7 +36,7 @@ def state_html(state: State) -> str:
     thread = threading.Thread(target=read, name="txtopo-notebook", daemon=True)  # noqa: TID251
     thread.start()
     thread.join(LIMIT_S)
-    late = f"its store has not answered in {LIMIT_S:g} s"
+    late = f"its store did not answer within {LIMIT_S:g} s"
     return found[0] if found else markup.titled(repr(state), markup.note(late))
 
 
@@ -67,7 +67,7 @@ def reader_html(reader: StateReader, url: str | None = None) -> str:
     if not rows:
         more = "no rows"
     elif now() > deadline:
-        more = f"the rows that came within {LIMIT_S:g} s"
+        more = f"the rows that arrived within {LIMIT_S:g} s"
     return markup.titled(
         f"state {table.name}",
         markup.pairs(told),

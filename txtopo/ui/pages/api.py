@@ -107,7 +107,7 @@ class Api:
         since = whole_number(request, "since", 0, 0, 2**63)
         await self._asked(request, self._source.figures)  # 404 before the stream begins
         if self._clients >= CLIENTS_MAX:
-            raise HTTPException(503, f"{CLIENTS_MAX} clients listen already; close some")
+            raise HTTPException(503, f"{CLIENTS_MAX} clients are already listening; close some")
         feed = self._feeds.setdefault(id, Feed(self._calls, partial(self._source.changes, id)))
         return self._counted(EventStream(feed, self._ended, since), id)
 
@@ -126,7 +126,7 @@ class Api:
     async def _command(self, request: Request) -> Response:
         if not self._access.has_token:
             raise HTTPException(
-                403, "commands need a token; start the page with page.token, and send it"
+                403, "commands need a token; start the page with page.token, and send that token"
             )
         if not self._access.may_command(request):
             raise HTTPException(403, "the command does not come from this page, or lacks the token")
@@ -170,7 +170,7 @@ async def body_of(request: Request) -> bytes:
                     raise HTTPException(413, f"the body has more than {BODY_BYTES_MAX} bytes")
                 parts.append(part)
     except TimeoutError as error:
-        raise HTTPException(408, f"the body has not come within {BODY_S:g} s") from error
+        raise HTTPException(408, f"the body did not arrive within {BODY_S:g} s") from error
     return b"".join(parts)
 
 

@@ -43,7 +43,8 @@ class Calls:
         """
         if self._under_way >= self._at_once_max:
             raise TookTooLong(
-                f"{self._under_way} earlier requests still wait for an answer; try again later",
+                f"{self._under_way} earlier requests are still waiting for an answer; try again "
+                "later",
                 got=self._under_way,
             )
         loop = asyncio.get_running_loop()
@@ -76,7 +77,7 @@ class Calls:
             if not answered.cancelled():
                 raise  # raised by the call itself
             raise TookTooLong(
-                f"there was no answer in {limit_s:g} s; try again later", timeout_s=limit_s
+                f"there was no answer within {limit_s:g} s; try again later", timeout_s=limit_s
             ) from error
 
     def close(self) -> None:

@@ -61,10 +61,10 @@ def listen(page: Page) -> socket.socket:
         taken = isinstance(error, OSError) and error.errno == errno.EADDRINUSE
         setting = "page.port" if taken else "page.host"
         advice = (
-            "another program, perhaps another run, has it; stop that one, take another port, or "
+            "another program, perhaps another run, uses it; stop that one, use another port, or "
             "page.port=0 for a free one"
             if taken
-            else "expected an address of this machine, and a port that this user may take"
+            else "expected an address of this machine, and a port that this user may bind"
         )
         raise ConfigError(
             f"the page cannot be served at page.host={host!r}, page.port={port}; got {error}; "
@@ -143,7 +143,7 @@ class PageServer:
         with suppress(RuntimeError):  # its loop has ended
             self._wake()
         if not self._released.wait(_STOP_S):
-            _logger.warning("the page at %s has not ended in %g s", self.url, _STOP_S)
+            _logger.warning("the page at %s did not stop within %g s", self.url, _STOP_S)
 
     def __enter__(self) -> Self:
         self.start()

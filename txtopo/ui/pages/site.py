@@ -189,7 +189,7 @@ def status_of(error: Exception) -> int:
 
 def _text(error: Exception) -> str:
     if not isinstance(error, TxtopoError | OSError):
-        return "the page failed; the log of its process says why"
+        return "the page failed; see the log of its process"
     return shortened(text_of(error), _ERROR_CHARACTERS_MAX)
 
 

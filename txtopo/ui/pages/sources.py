@@ -301,7 +301,7 @@ class EnsembleSource:
 
     def metrics(self) -> bytes:
         """Raise an error: each run has its own metrics."""
-        raise NotFound("metrics are of a run; ask for /metrics of the page of each run")
+        raise NotFound("metrics belong to a single run; use /metrics on the page of each run")
 
     def _read(self, key: str | None, read: Callable[[], T]) -> T:
         """Read once for all requests within a second."""
@@ -319,12 +319,12 @@ class EnsembleSource:
         page = self.figures(topology).get("page")
         if page is None:
             return NotFound(
-                f"only the process that runs {topology!r} knows it, and it has no page now; start "
+                f"only the process that runs {topology!r} has this, and it has no page now; start "
                 "it with Config(page=Page())",
                 topology=topology,
             )
         return NotFound(
-            f"only the process that runs {topology!r} knows it; its page is {page}",
+            f"only the process that runs {topology!r} has this; its page is {page}",
             topology=topology,
         )
 

@@ -134,7 +134,7 @@ def test_what_json_cannot_hold_is_text_in_nested_data(schema_registry: SchemaReg
         (None, "got None"),
         ("null", "got null"),
         (logical("bytes", "decimal", precision=3), "a schema of decimal by itself"),
-        ('"null"', "field 'value' of an Avro schema fits no column; got null"),
+        ('"null"', "field 'value' of an Avro schema does not fit any column; got null"),
         ([], "got null"),
         (record(field("t", logical("int", "time-millis"))), "field 't'.* got time-millis"),
         (record(field("t", ["null", logical("long", "time-micros")])), "got time-micros"),
@@ -455,7 +455,7 @@ class Named(Record):
 @pytest.mark.parametrize(
     ("kind", "value", "said"),
     [
-        ("string", None, "field 'v' is NULL, and has no null"),
+        ("string", None, "field 'v' is NULL, but its schema does not allow null"),
         ("boolean", None, "field 'v' is NULL"),
         (COLOUR, "GREEN", "expected one of RED, BLUE"),
         ({"type": "array", "items": "boolean"}, '["no"]', "boolean"),

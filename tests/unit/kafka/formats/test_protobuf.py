@@ -74,7 +74,9 @@ def test_null_is_kept_where_the_message_can_tell(schema_registry: SchemaRegistry
 
     (row,) = read(format, written(format, None, None, None, None, None, 0))
     assert row == {"a": None, "b": None, "c": None, "d": None, "e": "[]", "f": 0}
-    with pytest.raises(ValueRefusedError, match="field 'f' is NULL, and its message cannot tell"):
+    with pytest.raises(
+        ValueRefusedError, match="field 'f' is NULL, which its message cannot express"
+    ):
         written(format, None, None, None, None, None, None)
 
 
@@ -202,7 +204,7 @@ def test_the_latest_schema_is_used_where_none_may_be_registered(
         (("string customer = 1",), "", "field 'amount'.* got .*no"),
         (("string customer = 1", "int32 amount = 2"), "", "field 'amount'.*TYPE_INT32"),
         (("string customer = 1", "repeated int64 amount = 2"), "", "LABEL_REPEATED"),
-        (SALE, "Before", "another message in the place of 'shop.Sale'; got 'shop.Before'"),
+        (SALE, "Before", "a different message in the place of 'shop.Sale'; got 'shop.Before'"),
     ],
 )
 def test_a_latest_schema_without_our_fields_is_refused_before_anything_is_written(

@@ -93,7 +93,7 @@ def test_a_schema_that_the_registry_refuses_is_refused_with_its_words(
     ("how", "said"),
     [
         ("500", "status 500; got 'Error in the backend data store'"),
-        ("html", "no answer that makes sense.*is this another server"),
+        ("html", "no answer.*is this another server"),
         ("html-404", "status 404.*Welcome"),
         ("json", "JSON without a schema"),
     ],
@@ -174,7 +174,7 @@ def test_a_password_is_used_and_never_shown(
     ["host:8081", "ftp://host", "http://", 7, None, "", "http://h:99999", "http://a,b", "mock://x"],
 )
 def test_a_registry_that_is_no_url_is_refused(url: Any) -> None:
-    with pytest.raises(ConfigError, match="registry of Avro is wrong; got"):
+    with pytest.raises(ConfigError, match="registry is wrong; got"):
         Avro(SALE, registry=url)
 
 
@@ -191,7 +191,7 @@ def test_a_wrong_url_hides_its_password() -> None:
         (7, "got a int; expected a dict"),
         ({"url": NOWHERE}, "use registry"),
         ({"tiemout": 1}, "Unrecognized properties: tiemout"),
-        ({"timeout": "x"}, "'timeout' of Avro is wrong; got 'x'"),
+        ({"timeout": "x"}, "'timeout' is wrong; got 'x'"),
         ({"timeout": 0}, "more than 0"),
         ({"max.retries": "x"}, "max.retries must be a number"),
         ({"ssl.ca.location": "/nowhere/ca.pem"}, "No such file"),
@@ -216,7 +216,7 @@ def _empty_message() -> Protobuf:
 
 @pytest.mark.parametrize("more", [{"subject": ""}, {"subject": 7}, {"auto_register": "no"}])
 def test_other_wrong_arguments_are_refused(more: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(more))} of Avro is wrong; got"):
+    with pytest.raises(ConfigError, match=f"{next(iter(more))} is wrong; got"):
         Avro(SALE, registry=NOWHERE, **more)
 
 
@@ -224,7 +224,7 @@ def test_tuples_that_lack_a_field_or_have_another_type_cannot_be_written() -> No
     format = Avro(SALE, registry=NOWHERE)
 
     format.check_input(Fields("amount float, customer string, more long"), "value")
-    with pytest.raises(FieldsError, match="the field 'amount', which the tuples lack"):
+    with pytest.raises(FieldsError, match="the field 'amount', but the tuples lack"):
         format.check_input(Fields("customer string"), "value")
     with pytest.raises(FieldsError, match="'amount' cannot be written"):
         format.check_input(Fields("customer string, amount long"), "value")
@@ -250,7 +250,7 @@ def test_a_sink_refuses_a_schema_that_it_cannot_write() -> None:
 def test_a_key_and_a_value_with_a_field_of_one_name_are_refused() -> None:
     format = Avro(SALE, registry=NOWHERE)
 
-    with pytest.raises(FieldsError, match="got twice: amount, customer"):
+    with pytest.raises(FieldsError, match="used twice: amount, customer"):
         KafkaTransactionalSpout("host:1", "topic", key=format, value=format)
 
 

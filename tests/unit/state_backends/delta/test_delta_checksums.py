@@ -115,9 +115,7 @@ def test_a_coordinator_does_not_go_on_from_a_damaged_log(url: str, folder: Path)
         replaced.read_bytes().replace(b'"remove":{"path":"part', b'"remove":{"path":"qart'),
     )
 
-    with pytest.raises(
-        StoreDamagedError, match=f"to believe the file nevertheless, remove .*{FILE}"
-    ):
+    with pytest.raises(StoreDamagedError, match=f"to trust the file anyway, remove .*{FILE}"):
         StateDriver(state_at(url), epoch=3)
 
 

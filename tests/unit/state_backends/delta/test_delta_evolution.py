@@ -193,7 +193,7 @@ def test_a_log_takes_an_aggregate_that_begins_with_no_rows(url: str, kind: Any) 
 
 def test_what_a_delta_table_does_not_take_is_refused(url: str, old: StateDriver) -> None:
     version = table_of(old).version()
-    with pytest.raises(SchemaDrift, match=r"takes no column away from its rows \('paid'\)"):
+    with pytest.raises(SchemaDrift, match=r"cannot remove a column from its rows \('paid'\)"):
         StateDriver(paid(url, "refunds long", refunds=7), 2, changes_table=True)
     assert table_of(old).version() == version
 
@@ -204,7 +204,7 @@ def test_a_table_that_was_changed_by_hand_is_still_noticed(url: str, old: StateD
 
     table_of(old).alter.add_columns([DeltaField("stray", PrimitiveType("long"))])
     for state in (paid(url, "paid long"), paid(url, "paid long, refunds long", refunds=1)):
-        with pytest.raises(SchemaDrift, match="has other columns than the state declares"):
+        with pytest.raises(SchemaDrift, match="has other columns that the state declares"):
             StateDriver(state, 2, changes_table=True)
 
 

@@ -49,7 +49,7 @@ def test_a_state_within_the_table_of_another_is_refused(tmp_path: Path, inside: 
     outer.puts(1, {"a": 1})
     folder = (tmp_path / "words" / inside).parent
 
-    with pytest.raises(SchemaDrift, match=f"within the Delta table '{tmp_path}/words'"):
+    with pytest.raises(SchemaDrift, match=f"inside the Delta table '{tmp_path}/words'"):
         StateDriver(state_of(folder, Path(inside).name))
     assert outer.puts(2, {"a": 2}).txid == 2
 
@@ -58,7 +58,7 @@ def test_a_state_around_the_table_of_another_is_refused(tmp_path: Path) -> None:
     inner = StateDriver(state_of(tmp_path / "words", "x"))
     inner.puts(1, {"a": 1})
 
-    with pytest.raises(SchemaDrift, match="its place is taken"):
+    with pytest.raises(SchemaDrift, match="its folder is in use"):
         StateDriver(state_of(tmp_path, "words"))
     assert inner.puts(2, {"a": 2}).txid == 2
 

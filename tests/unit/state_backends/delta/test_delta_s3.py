@@ -48,7 +48,7 @@ def test_a_state_within_the_table_of_another_is_refused(object_store: ObjectStor
     outer.puts(1, {"a": 1})
     address, mark, options = url.partition("?")
 
-    with pytest.raises(SchemaDrift, match="within the Delta table"):
+    with pytest.raises(SchemaDrift, match="inside the Delta table"):
         StateDriver(open_state(f"{address}/words{mark}{options}", table="x"))
     assert outer.puts(2, {"a": 2}).txid == 2
 

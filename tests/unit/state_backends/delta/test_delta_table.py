@@ -277,7 +277,7 @@ def test_a_ledger_of_another_form_is_refused(
 @pytest.mark.parametrize(
     ("key", "value", "words"),
     [
-        ("delta.setTransactionRetentionDuration", "interval 7 days", "forgets its transactions"),
+        ("delta.setTransactionRetentionDuration", "interval 7 days", "deletes its transactions"),
         ("delta.enableDeletionVectors", "true", "deletion vectors"),
         ("delta.dataSkippingStatsColumns", "key,txid", "statistics"),
     ],

@@ -14,7 +14,7 @@ from txtopo.errors import StoreDamagedError
 from txtopo.state import Count, State, open_state
 from txtopo.testing.conformance.driver import StateDriver
 
-NOT_THOSE = "are not those of its ledger: version"
+NOT_THOSE = "do not match its ledger: version"
 
 
 @pytest.fixture(params=["table", "log"])

@@ -20,7 +20,7 @@ WORKER = (
 @pytest.mark.parametrize(
     ("text", "kind", "said"),
     [
-        (WORKER, ValueRefusedError, "got ValueError: no word: None; repair what commit does"),
+        (WORKER, ValueRefusedError, "got ValueError: no word: None; fix what commit does"),
         (
             "org.apache.spark.SparkRuntimeException: [USER_RAISED_EXCEPTION] late SQLSTATE: P0001",
             ValueRefusedError,

@@ -116,7 +116,7 @@ def test_a_named_folder_without_jars_is_refused(
 ) -> None:
     monkeypatch.setenv(JARS, str(tmp_path))
 
-    with pytest.raises(ConfigError, match="unset it, and Spark fetches them") as caught:
+    with pytest.raises(ConfigError, match="unset the variable to let Spark fetch them") as caught:
         session_conf()
     assert str(tmp_path) in str(caught.value)
 

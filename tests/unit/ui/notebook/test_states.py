@@ -128,7 +128,7 @@ def test_a_store_that_hangs_does_not_hang_the_notebook(monkeypatch: pytest.Monke
     finally:
         go_on.set()
 
-    assert "its store has not answered" in shown
+    assert "its store did not answer" in shown
 
 
 def test_a_topology_that_is_built_shows_its_url_without_credentials() -> None:

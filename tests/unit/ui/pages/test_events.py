@@ -89,7 +89,7 @@ def test_more_clients_than_allowed_are_told_to_come_later(
         assert [next(told)[0] for told in clients] == ["", ""]
         reply = ask(page, EVENTS)
         assert reply.status == 503
-        assert "2 clients listen already" in reply.json["error"]
+        assert "2 clients are already listening" in reply.json["error"]
     wait_until(lambda: listens(page), "room for another client")
 
 

@@ -178,6 +178,6 @@ def test_a_store_that_hangs_is_answered_with_503_and_holds_nobody_up(
     released.set()
 
     assert [each.status for each in replies] == [503] * 5
-    assert "no answer in 0.2 s" in replies[0].json["error"]
-    assert "earlier requests still wait" in replies[4].json["error"]
+    assert "no answer within 0.2 s" in replies[0].json["error"]
+    assert "earlier requests are still wait" in replies[4].json["error"]
     assert others == [200] * 3
