@@ -298,7 +298,9 @@ def test_a_value_that_the_second_state_refuses_names_the_txids_that_are_written_
     """The first state has them, so they cannot be committed one by one any more."""
     Watched.faults = {("sums", 1): raising(ValueRefusedError("no such value", column="sum"))}
 
-    with pytest.raises(ValueRefusedError, match=r"no such value; it belongs to one of txids") as told:
+    with pytest.raises(
+        ValueRefusedError, match=r"no such value; it belongs to one of txids"
+    ) as told:
         run_all(two_states(watched))
 
     first, last = bounds("counts")[1]

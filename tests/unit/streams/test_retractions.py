@@ -441,7 +441,9 @@ def test_a_table_and_what_takes_its_rows_back_begin_together(before: Any, after:
     world = Changing("memory:")
     world.run(aggregated(*before), s=KEYED[:2])
 
-    with pytest.raises(TopologyChanged, match=r"would begin from the start .* takes back what changes"):
+    with pytest.raises(
+        TopologyChanged, match=r"would begin from the start .* takes back what changes"
+    ):
         world.run(aggregated(*after), s=KEYED)
 
 
