@@ -355,15 +355,16 @@ class Journal:
         successor = epoch_of(node)
         leader = node.value.get("leader") if isinstance(node.value, dict) else None
         return FencedError(
-            f"this process is no longer the leader (epoch {epoch}): {_process(leader)} took over "
-            f"(epoch {successor}); start this one again to make it the standby",
+            f"this process is no longer the leader (epoch {epoch}): {process_text(leader)} took "
+            f"over (epoch {successor}); start this one again to make it the standby",
             epoch=epoch,
             successor=successor,
             leader=leader,
         )
 
 
-def _process(leader: Json) -> str:
+def process_text(leader: Json) -> str:
+    """Return which process a leader is, as its record in the election says."""
     match leader:
         case {"host": host, "pid": pid}:
             return escaped(f"process {pid} on {host}")

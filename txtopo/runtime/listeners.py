@@ -13,8 +13,10 @@ from collections.abc import Callable, Iterable
 from typing import assert_never
 
 from txtopo.attempt import TransactionAttempt, txids_text
+from txtopo.ensemble.journal import process_text
 from txtopo.errors import ConfigError
 from txtopo.log_records import logger_of, one_line, printable
+from txtopo.metadata import Json
 from txtopo.retries import LOGGER, is_logged, warn_of_retry
 from txtopo.runtime.progress import (
     BatchCommitted,
@@ -152,10 +154,7 @@ class EventLog(TopologyListener):
             case Started():
                 self._say(logging.INFO, "starts")
             case Standby():
-                self._say(
-                    logging.INFO,
-                    f"another process leads, this one waits: {printable(str(change.holder))}",
-                )
+                self._say(logging.WARNING, f"{_leader_text(change.holder)}; this one stands by")
             case Leading():
                 if adopted := change.adopted_txids:
                     text = f"adopts {txids_text(adopted[0], adopted[-1])}"
@@ -316,3 +315,10 @@ class EventLog(TopologyListener):
                 failures=count,
                 cause=cause,
             )
+
+
+def _leader_text(holder: Json) -> str:
+    match holder:
+        case {"epoch": int(epoch), "leader": leader}:
+            return f"{process_text(leader)} leads (epoch {epoch})"
+    return "another process leads"

@@ -290,7 +290,12 @@ class StateReader:
         stored = backend.stored()
         if stored is None:
             return self._table
-        names = ", ".join(sorted(table.name for table in stored)) or "none"
+        if not stored:
+            raise StateUsageError(
+                "the store holds no states; is its URL right, and has its topology run yet?",
+                expected=(),
+            )
+        names = ", ".join(sorted(table.name for table in stored))
         if self._wanted is None:
             if len(stored) == 1:
                 return stored[0]

@@ -586,9 +586,7 @@ def _installed(scheme: str) -> BackendFactory:
     if scheme not in points:
         known = sorted({*points, *_registered})
         raise TopologyError(
-            f"no state backend for {scheme!r}; {_scheme_hint(scheme, known)}known are "
-            f"{', '.join(known) or 'none'}; {_EXTRAS}; install the plug-in that provides it, or "
-            "call register_backend",
+            f"no state backend for {scheme!r}; {_scheme_hint(scheme, known)}",
             scheme=scheme,
         )
     return _loaded(points[scheme])
@@ -601,11 +599,11 @@ _EXTRAS = (
 # What people write instead of a scheme, and what to write. None: a different system, although its
 # name resembles a known scheme.
 _MEANT: dict[str, str | None] = {
-    "pg": "did you mean 'postgresql'? ",
-    "pgsql": "did you mean 'postgresql'? ",
-    "psql": "did you mean 'postgresql'? ",
-    "jdbc": "write the URL without 'jdbc:', as in 'postgresql://user:password@host/database'; ",
-    "file": "write 'sqlite:///path' for a database in a file, 'delta:///path' for a folder; ",
+    "pg": "did you mean 'postgresql'?",
+    "pgsql": "did you mean 'postgresql'?",
+    "psql": "did you mean 'postgresql'?",
+    "jdbc": "write the URL without 'jdbc:', as in 'postgresql://user:password@host/database'",
+    "file": "write 'sqlite:///path' for a database in a file, 'delta:///path' for a folder",
     "mssql": None,
     "dbfs": None,
 }
@@ -613,10 +611,11 @@ _WINDOWS_PATH = re.compile(r"[A-Za-z]:[\\/]")
 
 
 def _scheme_hint(scheme: str, known: Sequence[str]) -> str:
-    if scheme in _MEANT:
-        return _MEANT[scheme] or ""
-    meant = similar(scheme, known)
-    return f"{meant} " if meant else ""
+    hint = _MEANT[scheme] if scheme in _MEANT else similar(scheme, known)
+    return hint or (
+        f"known are {', '.join(known) or 'none'}; {_EXTRAS}; install the plug-in that provides it, "
+        "or call register_backend"
+    )
 
 
 def _url_hint(url: object) -> str:

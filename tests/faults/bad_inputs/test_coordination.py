@@ -216,8 +216,8 @@ def test_a_second_coordinator_waits_and_shows_who_leads(
 
     (waiting,) = changes.of(Standby)
     assert waiting.holder == {"epoch": 1, "leader": candidate}
-    assert f"'epoch': 1, 'leader': {{'host': '{candidate['host']}'" in caplog.text
-    assert f"'pid': {candidate['pid']}" in caplog.text
+    who = f"process {candidate['pid']} on {candidate['host']}"
+    assert f"{who} leads (epoch 1); this one stands by" in caplog.text
 
 
 class Chatty(TransactionalSpout, TransactionalCoordinator, TransactionalEmitter):

@@ -221,7 +221,7 @@ def test_show_prints_what_operators_want_and_who_asked(memory: Make) -> None:
     assert f"\n  desired      killed, as {who(seen.desired.by)} asked\n" in str(seen)
     deployment.ensemble.nodes[f"/{deployment.id}/desired"] = (b"?", 0)
     seen = show(topology, config, access=access)
-    assert "\n  desired      not known\n" in str(seen)
+    assert "\n  desired      unknown\n" in str(seen)
     assert DESIRED in seen.unreadable
 
 

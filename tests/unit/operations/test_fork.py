@@ -315,7 +315,9 @@ def test_a_txid_that_is_not_committed_is_not_forked(memory: Make) -> None:
     assert deployment.held() == both(HALF, HALF_TOTAL)
     two = copy_of(deployment)
 
-    with pytest.raises(StoreUnavailable, match=r"txid 2 is the last one that is .* txtopo deactiv"):
+    with pytest.raises(
+        StoreUnavailable, match=r"txid 2 is the last committed one.* txtopo deactiv"
+    ):
         forked(deployment, two).apply()
     deployment.run()
     forked(deployment, two).apply()

@@ -114,7 +114,7 @@ def test_what_a_state_has_of_the_batch_already_is_taken_back_or_it_is_refused(
         return quarantine(deployment.topology(), 3, deployment.config, access=deployment.access())
 
     if kind == "transactional":
-        with pytest.raises(StateUsageError, match=r"'a\.totals' holds txid 3 already"):
+        with pytest.raises(StateUsageError, match=r"'a\.totals' already holds txid 3"):
             plan()
         return
     plan().apply()

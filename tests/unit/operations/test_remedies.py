@@ -113,7 +113,7 @@ def test_who_has_repaired_a_file_in_its_place_is_told_the_way_back(
 ) -> None:
     files = Files(tmp_path, format)
     write(files.folder / "a", format, GOOD)
-    with pytest.raises(SourceDataLost, match=r"quarantine, and write its rows into a file with"):
+    with pytest.raises(SourceDataLost, match=r"quarantine, and write its rows to a file with"):
         files.run()
 
     files.take_out(1)

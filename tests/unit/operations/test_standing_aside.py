@@ -147,7 +147,7 @@ def test_a_table_that_was_restored_alone_is_found_by_verify_and_no_verb_counts_o
 
     (finding,) = verify(*known, rows=False, access=access)
     assert finding.where == "a.totals"
-    assert "belongs to txid 2; expected a copy of txid 4" in finding.problem
+    assert "is of txid 2; expected one of txid 4" in finding.problem
     with pytest.raises(StoreDamagedError, match=r"'a\.totals' do not match its ledger"):
         deployment.run()
     verbs: tuple[Callable[[], object], ...] = (

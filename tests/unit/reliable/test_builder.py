@@ -115,7 +115,7 @@ def test_a_bolt_of_batches_gets_no_ticks() -> None:
     spout = MemoryTransactionalSpout({0: [["a"]]}, WORD, 1)
     builder = TransactionalTopologyBuilder("t", "spout", spout)
 
-    with pytest.raises(TopologyError, match="wants ticks"):
+    with pytest.raises(TopologyError, match="asks for ticks"):
         builder.set_bolt("a", bolt)
 
 

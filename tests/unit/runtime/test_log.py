@@ -73,7 +73,7 @@ OF_ATTEMPT = {"txid": 7, "attempt": 2, "epoch": 3}
 
 SAMPLES: list[tuple[TopologyEvent, int, dict[str, Any]]] = [
     (Started("t"), logging.INFO, {}),
-    (Standby("t", {"epoch": 3}), logging.INFO, {}),
+    (Standby("t", {"epoch": 3}), logging.WARNING, {}),
     (Leading("t", 3, 8, 7), logging.INFO, {"txid": 7, "epoch": 3}),
     (BatchPlanned(ATTEMPT, 0.5), logging.DEBUG, OF_ATTEMPT),
     (ProcessingStarted((ATTEMPT,), "tag"), logging.DEBUG, OF_ATTEMPT),
@@ -181,9 +181,9 @@ def test_who_waits_and_who_was_adopted_is_told(kept: Kept, monkeypatch: pytest.M
     monkeypatch.setattr("txtopo.runtime.candidacy.LEAD_TIMEOUT_S", 0.05)
     ensemble, changes = MemoryEnsemble(), Changes()
     other = MemoryTransactionalState("totals", ensemble)
-    leads = other.lead({"host": "a\nb"}, timeout_s=1, on_lost=lambda: None)
+    leads = other.lead({"host": "a\nb", "pid": 7}, timeout_s=1, on_lost=lambda: None)
     assert leads is not None
-    Journal(other).claim_epoch({"host": "a\nb"}, token="ensemble")
+    Journal(other).claim_epoch({"host": "a\nb", "pid": 7}, token="ensemble")
     with running(topology_of(memory_state()), ensemble, changes) as run:
         changes.wait_for(Standby)
         leads.release()
@@ -191,10 +191,8 @@ def test_who_waits_and_who_was_adopted_is_told(kept: Kept, monkeypatch: pytest.M
     EventLog("t").on_change(Leading("t", 2, 8, 7))
     EventLog("t").on_change(Leading("t", 2, 8, 7, adopted_first=5))
 
-    (waits,) = [each for each in kept.at(logging.INFO) if "this one waits" in each]
-    assert (
-        "another process leads, this one waits: {'epoch': 1, 'leader': {'host': 'a\\nb'}}" in waits
-    )
+    (waits,) = [each for each in kept.at(logging.WARNING) if "stands by" in each]
+    assert waits == r"topology 'totals': process 7 on a\nb leads (epoch 1); this one stands by"
     told = kept.at(logging.INFO)
     assert "topology 't': adopts txid 7, which every state already holds" in told
     assert "topology 't': adopts txids 5 to 7, which every state already holds" in told

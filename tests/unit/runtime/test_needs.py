@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import state_backends.delta.library  # noqa: F401  # before a test hides what it remembers
 from tests.harness.polling import LIMIT_S, wait_until
 from txtopo import (
     AtLeastOnceConfig,

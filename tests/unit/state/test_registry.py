@@ -37,7 +37,7 @@ def test_a_url_without_a_backend_is_refused(url: Any, words: str) -> None:
 @pytest.mark.parametrize(
     ("url", "words"),
     [
-        ("posgresql://user:secret@host/db", r"'posgresql'; did you mean 'postgresql'\? known are"),
+        ("posgresql://user:secret@host/db", r"'posgresql'; did you mean 'postgresql'\?"),
         ("sqllite:///x.db", r"'sqllite'; did you mean 'sqlite'\?"),
         ("pg://user:secret@host/db", r"did you mean 'postgresql'\?"),
         ("jdbc:postgresql://host/db?password=secret", r"write the URL without 'jdbc:', as in"),
