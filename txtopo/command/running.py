@@ -65,8 +65,8 @@ def run(chosen: Choices, place: str, master: str | None, *, available_now: bool)
     It runs until ^C or SIGTERM, and continues where it stopped. MODULE:ATTRIBUTE, or
     file.py:attribute, names a topology, or a function that returns one. The attribute may be left
     out where there is exactly one. A YAML file is named without one. SIGTERM and ^C finish the
-    commit in hand; a second one drops it. An at-least-once topology closes its spouts and bolts;
-    what was not acked comes again. Needs the module, its stores and its source.
+    current commit; a second one aborts it. An at-least-once topology closes its spouts and bolts;
+    what was not acked is emitted again. Needs the module, its stores and its source.
 
     \b
     Example:

@@ -118,7 +118,7 @@ def test_a_txid_that_goes_back_in_a_store_is_told_from_zookeeper(tmp_path: Path)
     error = refused(
         storage,
         StoreBehindCoordinator,
-        "state 'keep.kept' holds txid 1, but ZooKeeper says that txid 4 is committed; .* was the "
+        "state 'keep.kept' holds txid 1, but in ZooKeeper txid 4 is the last .* was the "
         "store restored from a backup",
     )
     assert (error.ledger_txid, error.committed_txid) == (1, 4)

@@ -187,7 +187,7 @@ def test_a_signal_finishes_the_commit_in_hand(
         process.send_signal(number)
         assert process.stderr is not None
         for line in process.stderr:
-            if "the commit in hand is finished" in line:
+            if "finishing the current commit" in line:
                 break
         words.let_go()
         process.communicate(timeout=LIMIT_S)
@@ -202,13 +202,13 @@ def test_a_second_interrupt_drops_the_commit_in_hand(words: Words) -> None:
         process.send_signal(signal.SIGINT)
         assert process.stderr is not None
         for line in process.stderr:
-            if "the commit in hand is finished" in line:
+            if "finishing the current commit" in line:
                 break
         process.send_signal(signal.SIGINT)
         _, errors = process.communicate(timeout=LIMIT_S)
 
     assert process.returncode == 130
-    assert "dropped" in errors
+    assert "is aborted" in errors
     assert words.status().current == 1
 
 
