@@ -154,6 +154,7 @@ class Table:
 
     refresh_s = 10.0
     client_modules = ()
+    connects_to = ()
 
     def __init__(self, newest: Json = 1) -> None:
         self.version, self.looks, self.away = newest, 0, False
