@@ -192,7 +192,7 @@ class Fields:
     def read_schema(self) -> pa.Schema:
         """Return the Arrow schema for readers of records: required fields are not nullable in it.
 
-        Arrow does not check that; :func:`txtopo.sources.values.check_required` does.
+        Arrow does not check that; ``check_required`` of ``txtopo/sources/values.py`` does.
         """
         schema = self.arrow_schema()
         for name in self.required:

@@ -17,6 +17,7 @@ from txtopo.errors import (
     TxtopoError,
 )
 from txtopo.streams.event_time import Watermarks
+from txtopo.streams.late_rows import UnusableRows
 from txtopo.testing.checkers import Evidence
 from txtopo.testing.simulation.campaign import CampaignReport, Verdict, quiet, verdict
 from txtopo.testing.simulation.clock import ThreadHandoff
@@ -160,7 +161,7 @@ def _check(
 ) -> None:
     tables, marks = set[str](), set[str]()
     for component in topology.graph.components.values():
-        known = marks if isinstance(component.prototype, Watermarks) else tables
+        known = marks if isinstance(component.prototype, UnusableRows | Watermarks) else tables
         known.update(state.layout().name for state in component.states.values())
     expected = sorted({*tables, *outside})
     if sorted({*oracle} - marks) != expected:

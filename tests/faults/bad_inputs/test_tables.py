@@ -22,7 +22,10 @@ ROWS = [["a", 1], ["b", 2]]
     ("key", "match"),
     [
         ("", r"expected .* with the key \['key'\]; the table has .* with the key \[\]"),
-        ("more TEXT, PRIMARY KEY (key)", "other columns that the state declares; .*'more': 'TEXT'"),
+        (
+            "more TEXT, PRIMARY KEY (key)",
+            "does not have the columns that the state declares; .*'more': 'TEXT'",
+        ),
     ],
     ids=["no primary key", "another column"],
 )

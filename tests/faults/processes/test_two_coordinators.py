@@ -92,4 +92,4 @@ def test_a_leader_that_wakes_up_deposed_changes_nothing_and_names_its_successor(
     (error,) = first.events("error")
     assert error["kind"] == "FencedError"
     assert error["leader"]["pid"] == second.pid
-    assert f"epoch 2 of {error['leader']} leads" in error["text"]
+    assert f"process {second.pid} on" in error["text"]

@@ -40,7 +40,7 @@ def test_a_carrier_of_classic_spark_is_refused(
 
 
 def test_an_embedded_zookeeper_is_refused(client: ConnectClient, url: str, store: str) -> None:
-    with pytest.raises(ConfigError, match=r"needs the JVM of a classic .* give 'host:port' of a"):
+    with pytest.raises(ConfigError, match=r"needs the JVM of a classic .* use 'host:port' of a"):
         client.call(programs.start_with, url, store, Config())
 
 

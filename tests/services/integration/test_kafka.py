@@ -57,6 +57,9 @@ def test_lost_records_stop_the_run(kafka: KafkaBroker, kind: str) -> None:
     log.write(["b"] * 8, partitions=1)
     log.delete_before(0, 15)
 
-    with running(topology, storage) as run, pytest.raises(SourceDataLost, match="offset 10"):
+    with (
+        running(topology, storage) as run,
+        pytest.raises(SourceDataLost, match="next offset to read is 10"),
+    ):
         run.process_all_available(LIMIT_S)
     assert storage.read("counts") == {"a": 10}

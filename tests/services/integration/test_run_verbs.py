@@ -255,7 +255,7 @@ def test_a_signal_closes_the_bolts_of_an_at_least_once_topology(
             assert process.stderr is not None
             for line in process.stderr:
                 assert "commit" not in line
-                if "SIGTERM: spouts and bolts are closed" in line:
+                if "SIGTERM: closing spouts and bolts" in line:
                     break
             if program is SLOW:
                 process.send_signal(signal.SIGTERM)
@@ -265,7 +265,7 @@ def test_a_signal_closes_the_bolts_of_an_at_least_once_topology(
 
     if program is SLOW:
         assert process.returncode == 130
-        assert "ended at once; what was not acked comes again" in errors
+        assert "ended at once; tuples that were not acked are emitted again" in errors
     else:
         assert process.returncode == 0, errors
         assert "cleaned up" in out

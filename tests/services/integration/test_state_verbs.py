@@ -414,7 +414,7 @@ def test_a_full_disk_is_said(sqlite: str, call: Call, form: str) -> None:
     code, out, err = call("export", sqlite, "/dev/full", "--table", "words", "--format", form)
 
     assert (code, out) == (FAILED, "")
-    assert err == "txtopo: cannot write '/dev/full': No space left on device\n"
+    assert err.startswith("txtopo: cannot write '/dev/full': No space left on device\n")
     assert stat.S_ISCHR(os.stat("/dev/full").st_mode)
 
 
@@ -576,7 +576,7 @@ def test_the_url_may_come_from_the_environment(
     assert (code, out) == (0, "value  2\n")
     code, _, err = call("ls", "env:NOTHING")
     assert code == WRONG_CALL
-    assert "the environment variable 'NOTHING'" in err
+    assert "no environment variable 'NOTHING'" in err
 
 
 @pytest.mark.parametrize(
@@ -661,5 +661,5 @@ def test_a_store_that_fails_during_an_export_is_not_taken_for_the_file(
     many.close()
 
     assert code == UNREACHABLE
-    assert "was written while it was read" in err
+    assert "was written while it was being read" in err
     assert not list(tmp_path.iterdir())

@@ -381,7 +381,7 @@ def test_commands_need_the_token_and_a_confirmation(chromium: Browser) -> None:
             "the token is refused",
         )
         sign_in(chromium, TOKEN)
-        chromium.wait("document.querySelector('#topologies')", "the list is there")
+        chromium.wait("document.querySelector('#status')", "the page is there")
         opened(chromium, run)
         chromium.run("document.querySelector('[data-verb=deactivate]').click()")
         chromium.run("document.querySelector('#confirm button[value=cancel]').click()")

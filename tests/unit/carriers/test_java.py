@@ -153,5 +153,5 @@ def test_a_session_without_java_is_one_line_and_not_a_page_of_pyspark(tmp_path: 
     )
 
     assert "JAVA_GATEWAY_EXITED" not in done.stderr
-    assert done.stderr.splitlines()[-1].startswith("txtopo.errors.ConfigError: Spark needs Java 17")
+    assert "\ntxtopo.errors.ConfigError: Spark needs Java 17" in done.stderr
     assert "java_gateway" not in done.stderr

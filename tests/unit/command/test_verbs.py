@@ -191,7 +191,7 @@ def test_a_local_run_goes_on_and_is_found_by_its_file(
     assert run(["list", "--zookeeper", "file:txtopo-progress.db"]) == 0
     assert "counting" in capsys.readouterr().out
     assert run(["list"]) == WRONG_CALL
-    assert "or file:txtopo-progress.db, which is here, by --zookeeper" in capsys.readouterr().err
+    assert "or file:txtopo-progress.db, which is here, with --zookeeper" in capsys.readouterr().err
 
 
 @pytest.mark.integration

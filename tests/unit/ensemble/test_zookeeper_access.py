@@ -160,7 +160,7 @@ def test_a_certificate_of_a_stranger_is_refused(guarded: GuardedZooKeeper, tmp_p
         with pytest.raises(
             CoordinatorUnavailable,
             match=f"{guarded.secure_hosts} has a certificate that is not trusted "
-            r"\(unable to get local issuer certificate\); look at 'ca' in zookeeper.tls",
+            r"\(unable to get local issuer certificate\); check 'ca' in zookeeper.tls",
         ):
             opened(guarded.secure_hosts, tls=tls, connect_timeout_s=0.5)
 
@@ -226,7 +226,7 @@ def test_tls_settings_that_cannot_work_are_refused_before_anything_connects(
 @pytest.mark.parametrize("name", ["auth", "tls"])
 def test_what_the_embedded_server_does_not_have_is_not_left_out_silently(name: str) -> None:
     with pytest.raises(ConfigError, match=rf"zookeeper\.{name}.* is only for your own ZooKeeper"):
-        open_transactional_state(ZooKeeper(**{name: {}}), "t")  # type: ignore[arg-type]
+        open_transactional_state(ZooKeeper("embedded", **{name: {}}), "t")  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("hosts", "warns"), [("zk1:2181", True), ("127.0.0.1:2181", False)])

@@ -128,7 +128,11 @@ def test_what_is_wrong_at_the_start_ends_the_run(kafka: KafkaBroker) -> None:
         "sasl.password": "secret-word",
     }
     wrong: list[tuple[KafkaSpout, type[Exception], str]] = [
-        (KafkaSpout(kafka.servers, "no-such", "g"), ConfigError, "is not there; got 'no-such'"),
+        (
+            KafkaSpout(kafka.servers, "no-such", "g"),
+            ConfigError,
+            "topic 'no-such' of a Kafka spout does not exist",
+        ),
         (
             KafkaSpout("127.0.0.1:1", log.name, "g", timeout_s=0.5),
             InfrastructureError,

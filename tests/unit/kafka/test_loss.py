@@ -44,7 +44,7 @@ def test_deleted_records_stop_an_opaque_spout_that_was_told_so(kafka: KafkaBroke
     run.attempt(1)
     log.delete_before(0, 12)
 
-    with pytest.raises(SourceDataLost, match="the next offset to read is offset 5"):
+    with pytest.raises(SourceDataLost, match="the next offset to read is 5"):
         run.attempt(2)
 
 

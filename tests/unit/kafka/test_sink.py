@@ -453,5 +453,5 @@ def test_a_ledger_whose_name_the_broker_refuses_is_named(kafka: KafkaBroker) -> 
     alike.create(1)
 
     for name in (long.name, log.name):
-        with pytest.raises(SchemaDrift, match=f"KafkaSink to '{name}' cannot be made"):
+        with pytest.raises(SchemaDrift, match=f"KafkaSink to '{name}' cannot be created"):
             KafkaSink(kafka.servers, name).state.open().create()

@@ -602,7 +602,7 @@ def test_without_zookeeper_nobody_is_asked_who_leads(monkeypatch: pytest.MonkeyP
     [
         ({}, None),
         ({"TXTOPO_ZOOKEEPER_HOSTS": "zk:2181"}, ZooKeeper("zk:2181")),
-        ({"TXTOPO_ZOOKEEPER_DIR": "folder"}, ZooKeeper(dir="folder")),
+        ({"TXTOPO_ZOOKEEPER_DIR": "folder"}, ZooKeeper("embedded", dir="folder")),
     ],
 )
 def test_an_ensemble_of_the_environment_counts(

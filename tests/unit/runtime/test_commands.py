@@ -199,7 +199,7 @@ def test_a_kill_that_is_answered_just_before_the_claim_of_another_is_obeyed() ->
         wait_until(lambda: run.last_progress or not run.is_active, "it has ended, or committed")
 
         assert isinstance(run.exception(), TopologyKilled)
-    with pytest.raises(StateUsageError, match="it holds none"):
+    with pytest.raises(StateUsageError, match="the store holds no states"):
         stored(state)
 
 

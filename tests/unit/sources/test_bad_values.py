@@ -84,7 +84,7 @@ def test_a_row_of_a_query_is_named(tmp_path: Path, kind: str, bad: object) -> No
         f"sqlite:///{path}", "words", key="id", fields=fields, settle_s=0
     )
 
-    with pytest.raises(EmitError, match=r"'words' with id (2|behind None up to 2) cannot be read"):
+    with pytest.raises(EmitError, match=r"'words' with id (2|after None up to 2) cannot be read"):
         emit(made, Planner(made).plan())
 
 

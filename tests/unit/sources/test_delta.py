@@ -316,7 +316,9 @@ def test_a_table_with_column_mapping_is_refused_when_the_topology_starts(
     mapped(tmp_path)
     made = spout(tmp_path, starting_version=start)
 
-    with pytest.raises(ConfigError, match=r"got delta\.columnMapping\.mode='name'; .* without it"):
+    with pytest.raises(
+        ConfigError, match=r"got delta\.columnMapping\.mode='name'; .* without column mapping"
+    ):
         Planner(made)
 
 

@@ -398,7 +398,7 @@ def test_a_row_that_goes_while_it_is_counted_ends_the_plan(table: Table) -> None
 
     event.listen(coordinator._engine, "before_cursor_execute", before)
 
-    with pytest.raises(SourceDataLost, match=r"got 0 rows behind None up to 1, which is the key"):
+    with pytest.raises(SourceDataLost, match=r"got 0 rows after None up to 1, which is the key"):
         coordinator.initialize_transaction(1, None)
 
 
@@ -435,9 +435,12 @@ def changed(metadata: Any, **source: str) -> Any:
 @pytest.mark.parametrize(
     ("source", "message"),
     [
-        ({"key": "nr"}, r"another key; got the key 'id'; expected 'nr', by .* another topology id"),
+        (
+            {"key": "nr"},
+            r"another key; got the key 'id'; expected 'nr', with .* another topology id",
+        ),
         ({"query": "wordz"}, r"got the query 'words'; expected 'wordz'.*allow_change=\['source'\]"),
-        ({"key": "nr", "query": "wordz"}, r"another key and another query; .* 'nr', 'wordz', by"),
+        ({"key": "nr", "query": "wordz"}, r"another key and another query; .* 'nr', 'wordz', with"),
     ],
 )
 def test_a_position_of_another_table_or_key_is_refused(
@@ -506,7 +509,7 @@ def test_a_table_that_was_empty_and_is_filled_from_the_beginning_stops_the_run(
     assert planner.plan() is None
     table.add(1, 2)
 
-    with pytest.raises(OffsetRegression, match=r"got 2 as the largest 'id'; .* keys behind 3, up"):
+    with pytest.raises(OffsetRegression, match=r"got 2 as the largest 'id'; .* keys after 3, up"):
         planner.plan()
 
 
@@ -520,7 +523,7 @@ def test_a_file_that_was_replaced_by_one_that_ends_earlier_stops_the_run(table: 
     assert planner.plan() is None
     replace_file(table, backup)
 
-    with pytest.raises(OffsetRegression, match=r"was replaced by .* got 2 as .* behind 3, up to"):
+    with pytest.raises(OffsetRegression, match=r"was replaced by .* got 2 as .* after 3, up to"):
         planner.plan()
 
 

@@ -304,7 +304,7 @@ def test_bytes_that_are_no_text_end_the_run_and_stay_with_the_server(
     queue.put(b"\xff")
     run = topology(QueueSpout(rabbitmq.url(), queue.name, WORDS), Forward()).start(None, LOCAL)
 
-    with pytest.raises(FieldsError, match=r"not text in UTF-8; got b'\\xff'; give"):
+    with pytest.raises(FieldsError, match=r"not text in UTF-8; got b'\\xff'; pass"):
         run.await_termination(LIMIT_S)
     queue.wait_for(1)
 

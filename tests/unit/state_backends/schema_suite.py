@@ -101,7 +101,7 @@ class SchemaSuite:
     ) -> None:
         StateDriver(state).puts(1, {"a": 1})
 
-        with pytest.raises(SchemaDrift, match="another declaration"):
+        with pytest.raises(SchemaDrift, match="a different declaration"):
             open_state(url, table="counts", **other).open().create()  # type: ignore[arg-type]
 
     @pytest.mark.parametrize(

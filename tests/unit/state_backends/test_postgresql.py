@@ -171,6 +171,6 @@ def test_a_row_that_is_there_each_time_ends_the_run(state: State, url: str) -> N
         connection.execute(sa.text("CREATE UNIQUE INDEX one_each ON counts (value)"))
     engine.dispose()
 
-    with pytest.raises(PromiseError, match=r"got the same 3 times; nothing was written"):
+    with pytest.raises(PromiseError, match=r"the same happened 3 times; nothing was written"):
         store.puts(2, {"b": 1})
     assert store.contents() == {"a": 1}

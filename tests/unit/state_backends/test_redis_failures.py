@@ -133,7 +133,7 @@ def test_keys_of_another_program_are_not_written_over(state: State) -> None:
             name = f"txtopo:{{counts}}:{key}"
             client.rename(name, "kept") if client.exists(name) else None
             client.set(name, "of another program")
-            with pytest.raises(SchemaDrift, match="another type"):
+            with pytest.raises(SchemaDrift, match="the wrong type"):
                 store.puts(2, {"a": 2, "b": 2} if kind != "set" else {})
             client.delete(name)
             client.rename("kept", name) if client.exists("kept") else None
@@ -250,9 +250,9 @@ def test_rows_that_are_gone_are_no_empty_state(redis_server: RedisServer, kind: 
     with raw(state) as client:
         client.delete("txtopo:{counts}:rows")
 
-    with pytest.raises(SchemaDrift, match=r"its rows are gone.*txid 1"):
+    with pytest.raises(SchemaDrift, match=r"its rows are missing.*txid 1"):
         StateDriver(state, epoch=3).puts(2, {"b": 1})
-    with pytest.raises(SchemaDrift, match="its rows are gone"), state.reader():
+    with pytest.raises(SchemaDrift, match="its rows are missing"), state.reader():
         pass
 
 

@@ -159,9 +159,7 @@ def test_a_log_that_is_restored_alone_is_noticed_and_a_fold_is_none(url: str) ->
     successor.close()
 
     back(TABLE)
-    with pytest.raises(
-        StoreDamagedError, match="the newest row belongs to txid 1; expected one of"
-    ):
+    with pytest.raises(StoreDamagedError, match="the newest row is of txid 1; expected one of"):
         StateDriver(state, epoch=3)
 
 

@@ -93,7 +93,7 @@ def test_a_schema_that_the_registry_refuses_is_refused_with_its_words(
     ("how", "said"),
     [
         ("500", "status 500; got 'Error in the backend data store'"),
-        ("html", "no answer.*is this another server"),
+        ("html", "no usable answer.*is this another server"),
         ("html-404", "status 404.*Welcome"),
         ("json", "JSON without a schema"),
     ],
@@ -128,7 +128,7 @@ def test_a_registry_that_is_away_fails_the_attempt(
 
     assert read(format, data) == [{"customer": "ann", "amount": 1.5}]
     a_new_process(monkeypatch)
-    with pytest.raises(InfrastructureError, match="cannot fetch schema 1: no answer"):
+    with pytest.raises(InfrastructureError, match="cannot fetch schema 1: no usable answer"):
         taken(format, data)
     registry.start()
     assert read(format, data) == [{"customer": "ann", "amount": 1.5}]
@@ -174,7 +174,7 @@ def test_a_password_is_used_and_never_shown(
     ["host:8081", "ftp://host", "http://", 7, None, "", "http://h:99999", "http://a,b", "mock://x"],
 )
 def test_a_registry_that_is_no_url_is_refused(url: Any) -> None:
-    with pytest.raises(ConfigError, match="registry is wrong; got"):
+    with pytest.raises(ConfigError, match="registry of Avro is wrong; got"):
         Avro(SALE, registry=url)
 
 
@@ -191,8 +191,8 @@ def test_a_wrong_url_hides_its_password() -> None:
         (7, "got a int; expected a dict"),
         ({"url": NOWHERE}, "use registry"),
         ({"tiemout": 1}, "Unrecognized properties: tiemout"),
-        ({"timeout": "x"}, "'timeout' is wrong; got 'x'"),
-        ({"timeout": 0}, "more than 0"),
+        ({"timeout": "x"}, "'timeout' of Avro is wrong; got 'x'"),
+        ({"timeout": 0}, "greater than 0"),
         ({"max.retries": "x"}, "max.retries must be a number"),
         ({"ssl.ca.location": "/nowhere/ca.pem"}, "No such file"),
         ({"basic.auth.user.info": "secret"}, "{username}:{password}"),
@@ -216,7 +216,7 @@ def _empty_message() -> Protobuf:
 
 @pytest.mark.parametrize("more", [{"subject": ""}, {"subject": 7}, {"auto_register": "no"}])
 def test_other_wrong_arguments_are_refused(more: Any) -> None:
-    with pytest.raises(ConfigError, match=f"{next(iter(more))} is wrong; got"):
+    with pytest.raises(ConfigError, match=f"{next(iter(more))} of Avro is wrong; got"):
         Avro(SALE, registry=NOWHERE, **more)
 
 
