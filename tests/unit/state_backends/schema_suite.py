@@ -118,7 +118,7 @@ class SchemaSuite:
         with engine.begin() as connection:
             connection.execute(sa.text(change))
 
-        with pytest.raises(SchemaDrift, match="other columns"):
+        with pytest.raises(SchemaDrift, match="does not have the columns"):
             StateDriver(state)
 
     @pytest.mark.rule("txtopo.state.backend", "Rules", 6)

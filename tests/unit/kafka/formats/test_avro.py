@@ -119,7 +119,7 @@ def test_what_json_cannot_hold_is_text_in_nested_data(schema_registry: SchemaReg
 
     (row,) = read(format, data)
     assert json.loads(row["v"]) == {"b": {"base64": "YWI="}, "d": "1970-01-02", "m": "1.5"}
-    with pytest.raises(ConfigError, match=r"field 'v' of Avro.* got bytes inside of record"):
+    with pytest.raises(ConfigError, match=r"field 'v' of Avro.* got bytes inside record"):
         format.check_writable()
 
 
