@@ -358,7 +358,8 @@ def summary(printed: str) -> tuple[dict[str, int], list[str]]:
 
 HEAD = """# Versions
 
-The versions of Python, Java and packages that txtopo needs, and which others were tested. It needs:
+The versions of Python, Java and packages that txtopo needs, and which others have been tested. It
+needs:
 
 * Python 3.11, 3.12 or 3.13
 * PySpark 4.2
@@ -370,14 +371,14 @@ fresh environment with the versions of `constraints.txt`, except the one that th
 runs tests that may be affected. A lowest version is the lower bound in `setup.cfg`. The parts are
 lists of files in `tests/harness/versions.py`:
 
-* `core`: the graph, the coordinator, builders, bolts and states, without Java and servers
-* `columns`: code that moves rows in Arrow, pandas and NumPy, without Java and servers: files,
+* `core`: the graph, the coordinator, builders, bolts and states, without Java or servers
+* `columns`: code that moves rows in Arrow, pandas and NumPy, without Java or servers: files,
   queries, Delta tables, stages, operators of streams, readers
 * `databases`: states, queries and lookups in SQLite, and in PostgreSQL and MariaDB if installed
 * `smoke`: on Spark, each carrier, topologies of DataFrames, `foreachBatch`, streams and states as
   DataFrames
-* `spark`: all tests of builders, runtime, stages, states and streams that need Spark, except those
-  that take minutes, and the programs of pages
+* `spark`: the programs on the pages, and all tests of builders, runtime, stages, states and streams
+  that need Spark, except those that take minutes
 
 Tests in which Spark writes Delta tables are skipped, because jars belong to one Spark version.
 """
