@@ -185,7 +185,7 @@ format: $(READY)  ## format the code and fix what tools can fix
 clean:  ## remove .venv, caches, and files left by the demo and the examples
 	rm -rf .venv .coverage .hypothesis .import_linter_cache .mypy_cache .pytest_cache .ruff_cache
 	rm -rf build dist txtopo-demo txtopo-zookeeper spark-warehouse metastore_db derby.log *.egg-info docs/_build
-	rm -f *.db *.db-shm *.db-wal
+	rm -f *.db *.db-lock *.db-shm *.db-wal
 
 java:
 	@.ci/java

@@ -290,7 +290,7 @@ def test_the_programs_of_a_page_run_and_print_what_it_shows(
 
     run_page(python, page.name, text, tmp_path)
     if (tmp_path / PROGRESS_FILE.removeprefix("file:")).exists() and page.stem not in ONCE:
-        run_page(python, page.name, text, tmp_path)  # it goes on, with nothing left to do
+        run_page(python, page.name, text, tmp_path)  # it continues, with nothing left to do
 
 
 @pytest.mark.parametrize("page", pages_with_tests())

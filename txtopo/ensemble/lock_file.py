@@ -96,7 +96,7 @@ _guard = Lock()
 
 
 def _forget() -> None:
-    """Begin anew in a forked child, which has none of its parent's locks."""
+    """Start again in a forked child, which has none of its parent's locks."""
     global _guard
     _guard = Lock()
     _opened.clear()

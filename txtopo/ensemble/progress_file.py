@@ -463,7 +463,7 @@ class _ProgressFile:
 
     def _refused(self, error: sqlite3.Error) -> TxtopoError:
         if getattr(error, "sqlite_errorname", "") == "SQLITE_NOTADB":
-            return self._unusable("it is no SQLite database")
+            return self._unusable("it is not an SQLite database")
         if getattr(error, "sqlite_errorname", "").startswith("SQLITE_IOERR"):
             return self._unusable(
                 f"{error}; if the file was deleted or moved, end what still has it open, and "

@@ -10,6 +10,7 @@ from threading import Lock, Timer  # noqa: TID251 - for a line; nothing that is 
 from typing import TYPE_CHECKING, TextIO
 
 from txtopo.coordinator.transactions import Phase
+from txtopo.ensemble.journal import process_text
 from txtopo.extras import require
 from txtopo.metadata import Json
 from txtopo.runtime.progress import (
@@ -229,8 +230,7 @@ def _terminal_handlers() -> list[tuple[StreamHandler[TextIO], TextIO]]:
 
 
 def _of(holder: Json) -> str:
-    leader = holder.get("leader") if isinstance(holder, dict) else None
-    if not isinstance(holder, dict) or not isinstance(leader, dict):
-        return ""
-    host, pid = leader.get("host"), leader.get("pid")
-    return f", epoch {holder.get('epoch')} leads from process {pid} on {host}"
+    match holder:
+        case {"epoch": epoch, "leader": dict() as leader}:
+            return f", epoch {epoch} leads from {process_text(leader)}"
+    return ""

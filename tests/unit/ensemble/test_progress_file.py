@@ -163,7 +163,7 @@ def test_the_topologies_of_a_file_are_listed_with_who_leads_and_who_waits(tmp_pa
         ("file://progress.db", "it names no file"),
         ("file:.", "is a folder"),
         ("file:none/progress.db", "/none does not exist; create it"),
-        ("file:text.db", "it is no SQLite database"),
+        ("file:text.db", "it is not an SQLite database"),
         ("file:rows.db", "it is an SQLite database of something else"),
         ("file:newer.db", "a newer txtopo has written it"),
         ("file:mine.db", "this user may not read and write"),

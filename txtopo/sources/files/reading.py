@@ -122,6 +122,7 @@ class FilesEmitter(TransactionalEmitter):
                 with self._named(each):
                     for batch in self._read(each, collector):
                         collector.emit_batch(batch)
+        # Later batches are not looked at once a batch had objects.
         if self._unseen < SAMPLE_RECORDS_MAX:
             self._unseen = 0
 
